@@ -1,0 +1,1 @@
+"""Measurements: parameters now; FLOPs, step time and kernels as they come."""

@@ -1,0 +1,1 @@
+"""Attention from roles: `reference` is the truth, `dispatch` says which core runs and why."""

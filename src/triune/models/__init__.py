@@ -1,0 +1,1 @@
+"""The transformers-compatible model family: BERT on any registered operator."""

@@ -1,0 +1,87 @@
+"""Loading with checks: what does not fit the model is an error in one line, not a model with random weights.
+
+transformers fills weights that a checkpoint lacks with fresh ones and only warns. For a task head that is wanted;
+for attention it would be a silent disaster, and it is what happens when a checkpoint of one operator is loaded
+into another.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from safetensors import SafetensorError
+
+from triune import operators
+from triune.errors import TriuneError, one_line
+
+
+def load_checked(
+    model_class: type,
+    load: Callable[..., Any],
+    name: Any = None,
+    *args: Any,
+    ignore_mismatched_sizes: bool = False,
+    output_loading_info: bool = False,
+    use_safetensors: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """`load` is transformers' `from_pretrained`; only safetensors are read unless the caller says otherwise."""
+    try:
+        model, info = load(
+            name,
+            *args,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            use_safetensors=use_safetensors,
+            **kwargs,
+        )
+    except SafetensorError as error:
+        raise TriuneError(
+            f"the weights in '{name}' are damaged or incomplete ({one_line(error)}): fetch or save them again"
+        ) from error
+    _check_operator(model, info, name)
+    if info["mismatched_keys"] and not ignore_mismatched_sizes:
+        _refuse_other_shape(info["mismatched_keys"], name)
+    return (model, info) if output_loading_info else model
+
+
+def _check_operator(model: Any, info: dict[str, Any], name: Any) -> None:
+    missing, unexpected = _operator_parts(info["missing_keys"]), _operator_parts(info["unexpected_keys"])
+    if not missing and not unexpected:
+        return
+    config = model.config
+    expected = _operator_parts(model.state_dict())
+    found = (expected - missing) | unexpected
+    fitting = [other for other in operators.names() if _parameter_names(other, config) == found]
+    says = f"holds the operator '{fitting[0]}'" if fitting else f"holds attention weights {_listed(found)}"
+    advice = f"pass operator='{fitting[0]}'" if fitting else "pass the operator and settings it was saved with"
+    raise TriuneError(
+        f"checkpoint '{name}' {says}, but the configuration asks for '{config.operator}' with "
+        f"{_listed(expected)}: {advice}"
+    )
+
+
+def _parameter_names(operator: str, config: Any) -> set[str]:
+    built = operators.build(operator, config.attention_shape, folded=config.folded)
+    return {parameter for parameter, _ in built.named_parameters()}
+
+
+def _operator_parts(keys: Iterable[str]) -> set[str]:
+    """`bert.encoder.layer.3.attention.self.query.weight` → `query.weight`."""
+    return {key.split(".attention.self.", 1)[1] for key in keys if ".attention.self." in key}
+
+
+def _refuse_other_shape(mismatched: Iterable[tuple[str, Any, Any]], name: Any) -> None:
+    (key, in_file, in_model), *others = sorted(mismatched)
+    more = f" (and {len(others)} more)" if others else ""
+    raise TriuneError(
+        f"checkpoint '{name}' does not fit the configuration: {key} is {_shape(in_file)} there and "
+        f"{_shape(in_model)} in the model{more}; for a fresh head of another size pass ignore_mismatched_sizes=True"
+    )
+
+
+def _shape(shape: Iterable[int]) -> str:
+    return "×".join(str(size) for size in shape)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted({name.removesuffix(".weight").removesuffix(".bias") for name in names})) or "none"

@@ -1,0 +1,58 @@
+"""The published BERT sizes by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.errors import StrictDataclassError
+
+from triune.errors import TriuneError, one_line
+from triune.models.configuration import TriuneConfig
+
+# layers, width, heads; the feed-forward width is four times the width and heads are 64 wide in all of them.
+SIZES = {
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "medium": (8, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+
+
+def preset(size: str, **overrides: Any) -> TriuneConfig:
+    """The configuration of a published BERT size, e.g. `preset("base", operator="shared")`."""
+    name = size.removeprefix("bert-")
+    if name not in SIZES:
+        raise TriuneError(f"unknown size '{size}': there are {', '.join(SIZES)}")
+    layers, width, heads = SIZES[name]
+    shape = {
+        "num_hidden_layers": layers,
+        "hidden_size": width,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * width,
+    }
+    return TriuneConfig(**{**shape, **overrides})
+
+
+def config_from(size_or_path: str) -> TriuneConfig:
+    """A configuration by size, or from a JSON file, or from the config.json of a folder."""
+    if size_or_path.removeprefix("bert-") in SIZES:
+        return preset(size_or_path)
+    path = Path(size_or_path)
+    path = path / "config.json" if path.is_dir() else path
+    try:
+        described = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(described, dict):
+            raise TriuneError(f"configuration '{path}' must hold a JSON object, not a {type(described).__name__}")
+        return TriuneConfig.from_dict(described)
+    except FileNotFoundError:
+        raise TriuneError(
+            f"configuration '{size_or_path}' is neither a size ({', '.join(SIZES)}) nor an existing file or folder"
+        ) from None
+    except OSError as error:
+        raise TriuneError(f"cannot read configuration '{path}': {error.strerror}") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise TriuneError(f"configuration '{path}' is not valid JSON: {error}") from error
+    except StrictDataclassError as error:
+        raise TriuneError(f"configuration '{path}': {one_line(error.__cause__ or error)}") from error

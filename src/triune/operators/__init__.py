@@ -1,0 +1,33 @@
+"""Attention operators: X → queries, keys and values. Importing this package registers ours."""
+
+from triune.operators.base import NoSettings, Operator
+from triune.operators.registry import build, get, load_plugin, names, register, settings_for
+from triune.operators.roles import AttentionShape, Roles, Rotate
+
+# In the order of the paper's tables, then the controls.
+from triune.operators import standard  # isort: skip
+from triune.operators import symmetric  # isort: skip
+from triune.operators import pairwise  # isort: skip
+from triune.operators import shared  # isort: skip
+from triune.operators import kv_tied  # isort: skip
+from triune.operators import qkv_tied  # isort: skip
+
+__all__ = [
+    "AttentionShape",
+    "NoSettings",
+    "Operator",
+    "Roles",
+    "Rotate",
+    "build",
+    "get",
+    "kv_tied",
+    "load_plugin",
+    "names",
+    "pairwise",
+    "qkv_tied",
+    "register",
+    "settings_for",
+    "shared",
+    "standard",
+    "symmetric",
+]

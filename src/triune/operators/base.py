@@ -1,0 +1,75 @@
+"""The contract of an attention operator: how X becomes queries, keys and values.
+
+An operator is one file and one `@register("name")`. It states what it does (`forward`) and what is true of it
+(formulas, symmetry, decoder cache); `triune.testing` checks the second against the first.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from triune.operators.formula import Costs
+from triune.operators.roles import AttentionShape, Roles, Rotate
+
+
+@dataclass
+class NoSettings:
+    """Of an operator that has nothing to set."""
+
+
+class Operator(nn.Module):
+    """Base of all operators. Its parameters lie under `attention.self` of each BERT layer.
+
+    Subclasses build their parameters in `__init__(shape, settings, folded)`, where `settings` is an instance of
+    their own `Settings` dataclass, and implement `forward` and `costs`. The class attributes below describe them.
+    """
+
+    Settings: ClassVar[type] = NoSettings
+
+    name: ClassVar[str]  # set by `register`
+    summary: ClassVar[str]
+    scores: ClassVar[str]
+    symmetric_scores: ClassVar[bool] = False
+    decoder_cache: ClassVar[str]
+    fold_note: ClassVar[str] = "nothing to merge"
+
+    def __init__(self, shape: AttentionShape, settings: object, folded: bool = False) -> None:
+        super().__init__()
+        self.shape = shape
+        self.settings = settings
+        self.folded = folded
+
+    def forward(self, hidden_BTd: torch.Tensor, rotate: Rotate) -> Roles:
+        raise NotImplementedError
+
+    def initialize(self, std: float) -> None:
+        """Start parameters that are not in a submodule (Linear layers are started by transformers).
+
+        Use the functions of `transformers.initialization`: they leave tensors alone that came from a checkpoint.
+        """
+
+    def fold(self, output: nn.Linear) -> None:
+        """Merge, in place, what inference need not keep apart; `output` is the projection after attention.
+
+        Afterwards the parameters are those of an instance built with `folded=True`.
+        """
+        self.folded = True
+
+    @classmethod
+    def costs(cls, settings: object) -> Costs:
+        """Parameters, FLOPs and cache a layer, as formulas in d and m."""
+        raise NotImplementedError
+
+    # Helpers for subclasses.
+
+    def projection(self) -> nn.Linear:
+        return nn.Linear(self.shape.width, self.shape.width)
+
+    def split_heads(self, x_BTd: torch.Tensor) -> torch.Tensor:
+        """(B, T, d) → (B, N, T, D), a view."""
+        return x_BTd.unflatten(-1, (self.shape.heads, self.shape.head_width)).transpose(1, 2)
+
+    def extra_repr(self) -> str:
+        return f"{type(self).name}, {self.settings}" + (", folded" if self.folded else "")

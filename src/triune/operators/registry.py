@@ -1,0 +1,109 @@
+"""Operators by name. Registering is all that an operator needs to be usable everywhere."""
+
+import dataclasses
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError
+
+from triune.errors import TriuneError, one_line
+from triune.operators.base import Operator
+from triune.operators.roles import AttentionShape
+
+OperatorClass = TypeVar("OperatorClass", bound=type[Operator])
+
+_OPERATORS: dict[str, type[Operator]] = {}
+
+
+def register(name: str) -> Callable[[OperatorClass], OperatorClass]:
+    """Class decorator: makes an operator known under `name` to configurations, models, commands and tests."""
+
+    def add(operator: OperatorClass) -> OperatorClass:
+        known = _OPERATORS.get(name)
+        # A module that is run again (a notebook cell, a reload) may replace its own operator, not another's.
+        if known is not None and (known.__module__, known.__qualname__) != (
+            operator.__module__,
+            operator.__qualname__,
+        ):
+            raise TriuneError(
+                f"operator '{name}' is already registered by {known.__module__}.{known.__qualname__}: "
+                "choose another name"
+            )
+        operator.name = name
+        if not dataclasses.is_dataclass(operator.Settings):
+            raise TriuneError(f"operator '{name}': its Settings must be a dataclass")
+        operator.Settings = strict(operator.Settings)
+        _OPERATORS[name] = operator
+        return operator
+
+    return add
+
+
+def names() -> list[str]:
+    return list(_OPERATORS)
+
+
+def get(name: str) -> type[Operator]:
+    if name not in _OPERATORS:
+        raise TriuneError(
+            f"unknown operator '{name}'{_did_you_mean(name, _OPERATORS)}: there are {', '.join(_OPERATORS)}; "
+            "an operator of your own must be imported first (--plugin on the command line)"
+        )
+    return _OPERATORS[name]
+
+
+def settings_for(name: str, given: Mapping[str, Any] | None) -> Any:
+    """The operator's settings, validated; what is not given takes its default."""
+    operator = get(name)
+    known = [field.name for field in dataclasses.fields(operator.Settings)]
+    for key in given or {}:
+        if key not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise TriuneError(f"operator '{name}' has no setting '{key}'{_did_you_mean(key, known)}: {has}")
+    try:
+        return operator.Settings(**(given or {}))
+    except StrictDataclassError as error:
+        raise TriuneError(f"operator '{name}': {one_line(error.__cause__ or error)}") from error
+
+
+def build(
+    name: str, shape: AttentionShape, settings: Mapping[str, Any] | None = None, folded: bool = False
+) -> Operator:
+    return get(name)(shape, settings_for(name, settings), folded)
+
+
+def load_plugin(where: str) -> None:
+    """Import a module by name, or a Python file by path, so that the operators in it register themselves."""
+    is_file = where.endswith(".py")
+    if is_file and not Path(where).is_file():
+        raise TriuneError(f"plugin file '{where}' does not exist")
+    try:
+        if is_file:
+            _import_file(Path(where))
+        else:
+            importlib.import_module(where)
+    except TriuneError:
+        raise
+    except Exception as error:
+        raise TriuneError(f"plugin '{where}' failed to import: {type(error).__name__}: {one_line(error)}") from error
+
+
+def _import_file(path: Path) -> None:
+    name = f"triune_plugin_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their types up there
+    spec.loader.exec_module(module)
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean '{near[0]}'?)" if near else ""
