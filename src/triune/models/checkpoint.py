@@ -5,7 +5,7 @@ for attention it would be a silent disaster, and it is what happens when a check
 into another.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from typing import Any
 
 from safetensors import SafetensorError
@@ -38,19 +38,21 @@ def load_checked(
         raise TriuneError(
             f"the weights in '{name}' are damaged or incomplete ({one_line(error)}): fetch or save them again"
         ) from error
+    except OSError as error:  # transformers' own class of error for a folder, name or file that is not there
+        raise TriuneError(f"cannot load '{name}': {one_line(error)}") from error
     _check_operator(model, info, name)
+    _check_encoder_is_whole(info["missing_keys"], name)
     if info["mismatched_keys"] and not ignore_mismatched_sizes:
         _refuse_other_shape(info["mismatched_keys"], name)
     return (model, info) if output_loading_info else model
 
 
 def _check_operator(model: Any, info: dict[str, Any], name: Any) -> None:
-    missing, unexpected = _operator_parts(info["missing_keys"]), _operator_parts(info["unexpected_keys"])
-    if not missing and not unexpected:
+    config, keys = model.config, set(model.state_dict())
+    expected = _operator_parts(keys)
+    found = _operator_parts(keys - set(info["missing_keys"])) | _operator_parts(info["unexpected_keys"])
+    if found == expected:
         return
-    config = model.config
-    expected = _operator_parts(model.state_dict())
-    found = (expected - missing) | unexpected
     fitting = [other for other in operators.names() if _parameter_names(other, config) == found]
     says = f"holds the operator '{fitting[0]}'" if fitting else f"holds attention weights {_listed(found)}"
     advice = f"pass operator='{fitting[0]}'" if fitting else "pass the operator and settings it was saved with"
@@ -58,6 +60,19 @@ def _check_operator(model: Any, info: dict[str, Any], name: Any) -> None:
         f"checkpoint '{name}' {says}, but the configuration asks for '{config.operator}' with "
         f"{_listed(expected)}: {advice}"
     )
+
+
+def _check_encoder_is_whole(missing: Iterable[str], name: Any) -> None:
+    lacking = sorted(key for key in missing if "encoder.layer." in key or "embeddings." in key or ".final_norm" in key)
+    if lacking:
+        raise TriuneError(
+            f"checkpoint '{name}' does not fit the configuration: it lacks {lacking[0]}"
+            f"{_and_more(lacking[1:])}; check the number of layers, norm_position and position"
+        )
+
+
+def _and_more(others: Sized) -> str:
+    return f" (and {len(others)} more)" if others else ""
 
 
 def _parameter_names(operator: str, config: Any) -> set[str]:
@@ -72,10 +87,10 @@ def _operator_parts(keys: Iterable[str]) -> set[str]:
 
 def _refuse_other_shape(mismatched: Iterable[tuple[str, Any, Any]], name: Any) -> None:
     (key, in_file, in_model), *others = sorted(mismatched)
-    more = f" (and {len(others)} more)" if others else ""
     raise TriuneError(
         f"checkpoint '{name}' does not fit the configuration: {key} is {_shape(in_file)} there and "
-        f"{_shape(in_model)} in the model{more}; for a fresh head of another size pass ignore_mismatched_sizes=True"
+        f"{_shape(in_model)} in the model{_and_more(others)}; "
+        "for a fresh head of another size pass ignore_mismatched_sizes=True"
     )
 
 

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
+from transformers.models.auto.configuration_auto import AutoConfig
 from transformers.models.bert.configuration_bert import BertConfig
 
 from triune import operators
@@ -86,3 +87,6 @@ def _register_models() -> None:
     from triune.models import heads
 
     heads.register()
+
+
+AutoConfig.register(TriuneConfig.model_type, TriuneConfig, exist_ok=True)

@@ -40,16 +40,16 @@ def config_from(size_or_path: str) -> TriuneConfig:
     if size_or_path.removeprefix("bert-") in SIZES:
         return preset(size_or_path)
     path = Path(size_or_path)
+    if not path.exists():
+        raise TriuneError(
+            f"configuration '{size_or_path}' is neither a size ({', '.join(SIZES)}) nor an existing file or folder"
+        )
     path = path / "config.json" if path.is_dir() else path
     try:
         described = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(described, dict):
             raise TriuneError(f"configuration '{path}' must hold a JSON object, not a {type(described).__name__}")
         return TriuneConfig.from_dict(described)
-    except FileNotFoundError:
-        raise TriuneError(
-            f"configuration '{size_or_path}' is neither a size ({', '.join(SIZES)}) nor an existing file or folder"
-        ) from None
     except OSError as error:
         raise TriuneError(f"cannot read configuration '{path}': {error.strerror}") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:

@@ -1,0 +1,83 @@
+"""On a CUDA device: `make test-gpu`. Every operator, core and dtype; compiled; with dropout and padding."""
+
+import pytest
+import torch
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from triune import TriuneForMaskedLM, operators, preset
+from triune.kernels.reference import reference_attention
+from triune.operators import AttentionShape
+from triune.testing import FORMS, attend
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 4e-2, torch.float16: 6e-3}
+
+
+@pytest.mark.parametrize("tokens", [1, 63, 128, 511])
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("operator", operators.names())
+def test_cores_against_float64(operator, dtype, tokens):
+    shape = AttentionShape(256, 4)
+    built = operators.build(operator, shape).cuda()
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.copy_(torch.randn_like(parameter) / 16)
+    hidden = torch.randn(3, tokens, 256, device="cuda")
+    lengths = torch.tensor([tokens, (tokens + 1) // 2, 0], device="cuda")
+    visible = (torch.arange(tokens, device="cuda") < lengths[:, None])[:, None, None, :]
+    mask = visible.expand(3, 1, tokens, tokens)
+    built, hidden = built.to(dtype), hidden.to(dtype)
+    truth = attend(built.double()(hidden.double(), lambda x: x), mask)
+    roles = built.to(dtype)(hidden, lambda x: x)
+    for core in (reference_attention, ALL_ATTENTION_FUNCTIONS["sdpa"]):
+        module = torch.nn.Identity().eval()
+        module.is_causal = False
+        output, _ = core(module, *roles[:3], mask, scaling=roles.scale)
+        output = output if roles.output_scale_ND is None else output * roles.output_scale_ND
+        assert output.isfinite().all()
+        tolerance = TOLERANCE[dtype] * (1 + truth.abs().max().item())
+        torch.testing.assert_close(output.double(), truth, rtol=TOLERANCE[dtype], atol=tolerance)
+        assert output[2].abs().max() == 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("operator", operators.names())
+def test_compiled_training_step(operator, form):
+    """bfloat16 autocast, padding, compiled whole: finite, and the loss of the uncompiled model."""
+    torch.manual_seed(0)
+    config = preset("mini", operator=operator, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **FORMS[form])
+    model = TriuneForMaskedLM(config).cuda()
+    tokens = torch.randint(1000, 2000, (8, 96), device="cuda")
+    mask = torch.ones_like(tokens)
+    mask[3:, 50:] = 0
+    losses = []
+    torch._dynamo.reset()
+    for run in (model, torch.compile(model, fullgraph=True)):
+        model.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = run(tokens, mask, labels=tokens).loss
+        loss.backward()
+        assert all(parameter.grad.isfinite().all() for parameter in model.parameters() if parameter.grad is not None)
+        losses.append(loss.item())
+    assert abs(losses[0] - losses[1]) < 2e-2
+
+
+@pytest.mark.parametrize("operator", operators.names())
+def test_learns_with_dropout(operator):
+    torch.manual_seed(0)
+    model = TriuneForMaskedLM(preset("mini", operator=operator, norm_position="pre", masked_only_loss=True)).cuda()
+    tokens = torch.randint(1000, 1040, (16, 64), device="cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    losses = []
+    for _ in range(60):
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = model(tokens, labels=tokens).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]

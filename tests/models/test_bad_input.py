@@ -1,0 +1,160 @@
+"""A user's mistakes: one clear line each, that says what was wrong and what to do."""
+
+import json
+
+import pytest
+import torch
+import transformers
+
+import triune
+from triune import TriuneConfig, TriuneError
+from triune.testing import small_config, small_model
+
+
+def message(*says):
+    """A context that expects one line with all of these in it."""
+
+    class Expect:
+        def __enter__(self):
+            self.inner = pytest.raises(TriuneError)
+            self.caught = self.inner.__enter__()
+
+        def __exit__(self, *exception):
+            assert self.inner.__exit__(*exception)
+            text = str(self.caught.value)
+            assert "\n" not in text
+            for part in says:
+                assert part in text, text
+            return True
+
+    return Expect()
+
+
+def test_width_not_divisible_by_heads():
+    with message("hidden_size 30", "num_attention_heads 4"):
+        small_config("shared", hidden_size=30)
+
+
+def test_rotary_needs_even_heads():
+    with message("heads are 3 wide", "even"):
+        small_config("shared", hidden_size=12, position="rotary")
+
+
+def test_decoders_are_refused():
+    with message("encoders", "is_decoder"):
+        small_config("shared", is_decoder=True)
+
+
+def test_relative_positions_are_refused(tmp_path):
+    """Such a BERT would load and compute something else."""
+    transformers.BertConfig(position_embedding_type="relative_key").save_pretrained(tmp_path)
+    with message("relative_key", "'absolute' or 'rotary'"):
+        TriuneConfig.from_pretrained(tmp_path)
+
+
+def test_input_too_long():
+    with message("25 tokens", "takes 24", "truncate"):
+        small_model("shared")(torch.zeros(1, 25, dtype=torch.long))
+
+
+def test_checkpoint_of_another_operator(tmp_path):
+    small_model("symmetric").save_pretrained(tmp_path)
+    with message(str(tmp_path), "holds the operator 'symmetric'", "asks for 'shared'", "operator='symmetric'"):
+        triune.TriuneForMaskedLM.from_pretrained(tmp_path, operator="shared")
+
+
+def test_bert_checkpoint_as_shared(tmp_path):
+    config = transformers.BertConfig(
+        vocab_size=67, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48
+    )
+    transformers.BertForMaskedLM(config).save_pretrained(tmp_path)
+    with message("holds the operator 'standard'", "asks for 'shared'"):
+        triune.TriuneForMaskedLM.from_pretrained(tmp_path, operator="shared")
+
+
+@pytest.mark.parametrize(
+    ("saved", "asked"), [("shared", "qkv-tied"), ("qkv-tied", "shared"), ("symmetric", "pairwise")]
+)
+def test_operators_that_share_key_names(saved, asked, tmp_path):
+    small_model(saved).save_pretrained(tmp_path)
+    with message(f"holds the operator '{saved}'", f"asks for '{asked}'"):
+        triune.TriuneForMaskedLM.from_pretrained(tmp_path, operator=asked)
+
+
+def test_checkpoint_with_other_settings(tmp_path):
+    small_model("shared", operator_settings={"role_vectors": "value"}).save_pretrained(tmp_path)
+    with message("attention weights shared, value_scale", "settings it was saved with"):
+        triune.TriuneForMaskedLM.from_pretrained(tmp_path, operator_settings={"role_vectors": "joint"})
+
+
+def test_folded_checkpoint_as_unfolded(tmp_path):
+    small_model("shared").fold().save_pretrained(tmp_path)
+    with message("score_scale"):
+        triune.TriuneForMaskedLM.from_pretrained(tmp_path, folded=False)
+
+
+def test_checkpoint_of_another_norm_position(tmp_path):
+    small_model("shared", norm_position="pre").save_pretrained(tmp_path)
+    with message("does not fit", "norm"):
+        triune.TriuneForMaskedLM.from_pretrained(tmp_path, norm_position="post")
+
+
+def test_checkpoint_of_another_shape(tmp_path):
+    small_model("shared").save_pretrained(tmp_path)
+    with message("does not fit", "word_embeddings.weight is 67×32 there and 99×32 in the model"):
+        triune.TriuneForMaskedLM.from_pretrained(tmp_path, vocab_size=99)
+
+
+def test_another_depth(tmp_path):
+    small_model("shared").save_pretrained(tmp_path)
+    with message("does not fit", "encoder.layer.2"):
+        triune.TriuneForMaskedLM.from_pretrained(tmp_path, num_hidden_layers=3)
+
+
+def test_a_new_head_of_another_size_is_allowed_when_asked_for(tmp_path):
+    triune.TriuneForSequenceClassification(small_config("shared", num_labels=2)).save_pretrained(tmp_path)
+    with message("classifier", "2 there and 5 in the model", "ignore_mismatched_sizes=True"):
+        triune.TriuneForSequenceClassification.from_pretrained(tmp_path, num_labels=5)
+    loaded = triune.TriuneForSequenceClassification.from_pretrained(
+        tmp_path, num_labels=5, ignore_mismatched_sizes=True
+    )
+    assert loaded.classifier.out_features == 5
+
+
+@pytest.mark.parametrize("kept", [0, 7, 100, 0.5, 0.999])
+def test_truncated_safetensors(kept, tmp_path):
+    small_model("shared").save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: kept if isinstance(kept, int) else int(kept * len(whole))])
+    with message(str(tmp_path), "damaged or incomplete"):
+        triune.TriuneForMaskedLM.from_pretrained(tmp_path)
+
+
+def test_pickled_weights_are_not_read_unasked(tmp_path):
+    model = small_model("shared")
+    model.config.save_pretrained(tmp_path)
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    with message("safetensors"):
+        triune.TriuneForMaskedLM.from_pretrained(tmp_path)
+
+
+def test_missing_folder_or_weights(tmp_path):
+    with message(str(tmp_path / "nowhere")):
+        triune.TriuneForMaskedLM.from_pretrained(tmp_path / "nowhere")
+    small_config("shared").save_pretrained(tmp_path)
+    with message(str(tmp_path), "safetensors"):
+        triune.TriuneForMaskedLM.from_pretrained(tmp_path)
+
+
+def test_unknown_operator_in_a_saved_configuration(tmp_path):
+    small_model("shared").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"operator": "mine", "operator_settings": {}}))
+    with message("unknown operator 'mine'", "must be imported first"):
+        transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)
+
+
+def test_unknown_size():
+    with message("unknown size 'huge'", "base"):
+        triune.preset("huge")

@@ -1,0 +1,175 @@
+"""Operators from outside the package, and what happens when a name or a setting is wrong."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+
+import triune
+from triune import TriuneError, operators
+from triune.testing import check_operator, small_config
+
+PLUGIN = """
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+from transformers import initialization as init
+
+from triune.operators import Operator, Roles, register
+from triune.operators.formula import Costs, d
+
+
+@dataclass
+class RolledSettings:
+    roll: Literal["query", "none"] = "query"
+
+
+@register("rolled-test")
+class RolledAttention(Operator):
+    Settings = RolledSettings
+    summary = "queries are the projection of the next head"
+    scores = "roll(S)·Sᵀ"
+    decoder_cache = "S"
+
+    def __init__(self, shape, settings, folded=False):
+        super().__init__(shape, settings, folded)
+        self.shared = self.projection()
+        self.gain = nn.Parameter(torch.empty(shape.width))
+
+    def initialize(self, std):
+        init.ones_(self.gain)
+
+    def forward(self, hidden_BTd, rotate):
+        shared = self.split_heads(self.shared(hidden_BTd) * self.gain)
+        turned = rotate(shared)
+        query = turned.roll(1, dims=1) if self.settings.roll == "query" else turned
+        return Roles(query, turned, shared, self.shape.default_scale)
+
+    @classmethod
+    def costs(cls, settings):
+        return Costs(weights=d**2 + d, biases=d, role_flops=2 * d**2 + d, cached=d)
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    path = tmp_path / "my_operator.py"
+    path.write_text(PLUGIN)
+    return path
+
+
+@pytest.fixture
+def rolled(plugin):
+    operators.load_plugin(str(plugin))
+    yield "rolled-test"
+    del operators.registry._OPERATORS["rolled-test"]
+
+
+def test_outside_operator_passes_every_check(rolled):
+    check_operator(rolled)
+
+
+def test_outside_operator_in_configuration_and_auto_classes(rolled, tmp_path):
+    from transformers import AutoModelForMaskedLM
+
+    config = small_config(rolled, operator_settings={"roll": "none"})
+    triune.TriuneForMaskedLM(config).save_pretrained(tmp_path / "model")
+    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path / "model")
+    assert loaded.config.operator == rolled
+    assert loaded.config.operator_settings == {"roll": "none"}
+
+
+def test_outside_operator_on_the_command_line(plugin):
+    command = [sys.executable, "-m", "triune.cli", "--plugin", str(plugin), "params", "--config", "tiny"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "rolled-test" in shown
+    assert "d² + d" in shown
+
+
+def test_a_wrong_declaration_is_caught(rolled):
+    operator = operators.get(rolled)
+    operator.costs = classmethod(lambda cls, settings: operators.get("standard").costs(settings))
+    with pytest.raises(AssertionError, match="declared"):
+        check_operator(rolled)
+
+
+def test_a_false_symmetry_is_caught(rolled):
+    operators.get(rolled).symmetric_scores = True
+    with pytest.raises(AssertionError):
+        check_operator(rolled)
+
+
+def test_name_taken_by_another():
+    with pytest.raises(TriuneError, match="'shared' is already registered by triune"):
+
+        @operators.register("shared")
+        class Mine(operators.Operator):
+            pass
+
+    assert operators.get("shared").__name__ == "SharedAttention"
+
+
+def test_running_a_cell_again_replaces_its_own(plugin, rolled):
+    first = operators.get(rolled)
+    operators.load_plugin(str(plugin))
+    assert operators.get(rolled) is not first
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("import no_such_module", "ModuleNotFoundError"),
+        ("def broken(:", "SyntaxError"),
+        (textwrap.dedent('from triune import register\n@register("shared")\nclass X: pass'), "already registered"),
+    ],
+)
+def test_broken_plugin_is_one_line(tmp_path, text, says):
+    path = tmp_path / "broken.py"
+    path.write_text(text)
+    with pytest.raises(TriuneError, match=says) as caught:
+        operators.load_plugin(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_plugin():
+    with pytest.raises(TriuneError, match="does not exist"):
+        operators.load_plugin("nowhere/at_all.py")
+
+
+def test_unknown_operator_lists_those_there_are():
+    with pytest.raises(TriuneError) as caught:
+        small_config("sharde")
+    message = str(caught.value)
+    assert "did you mean 'shared'?" in message
+    assert all(name in message for name in operators.names())
+
+
+@pytest.mark.parametrize(
+    ("operator", "settings", "says"),
+    [
+        ("standard", {"role_start": "ones"}, "'standard' has no setting 'role_start': it has none"),
+        ("shared", {"role_strat": "ones"}, "did you mean 'role_start'"),
+        ("shared", {"role_start": "zeros"}, "role_start"),
+        ("shared", {"role_spread": "wide"}, "role_spread"),
+        ("shared", {"role_vectors": "none", "role_start": "signed"}, "no vector to sign"),
+        ("shared", {"role_spread": 0.3}, "applies to role_start='normal' only"),
+        ("pairwise", {"role_vectors": "none"}, "it has pair_start"),
+    ],
+)
+def test_settings_that_do_not_apply(operator, settings, says):
+    with pytest.raises(TriuneError, match=says) as caught:
+        small_config(operator, operator_settings=settings)
+    assert "\n" not in str(caught.value)
+    assert operator in str(caught.value)
+
+
+def test_settings_are_written_out():
+    config = small_config("shared", operator_settings={"role_start": "signed"})
+    assert config.operator_settings == {"role_vectors": "separate", "role_start": "signed", "role_spread": 0.1}
+    assert torch.equal(
+        triune.TriuneModel(config).encoder.layer[0].attention.self.query_scale.abs(), torch.ones(config.hidden_size)
+    )

@@ -1,0 +1,251 @@
+"""The command as a user meets it."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from triune import cli
+from triune.testing import small_model
+
+
+@pytest.fixture
+def triune(capsys, monkeypatch):
+    """Runs the command in this process: its exit status and what it printed."""
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["triune", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        printed = capsys.readouterr()
+        return SimpleNamespace(returncode=stop.value.code, stdout=printed.out, stderr=printed.err)
+
+    return run
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_help_imports_nothing_heavy():
+    loaded = python(
+        "import sys\nfrom triune.cli import main\nsys.argv = ['triune', '--help']\n"
+        "try: main()\nexcept SystemExit as stop: assert stop.code == 0\n"
+        "print(sorted({'torch', 'transformers', 'sympy', 'numpy'} & set(sys.modules)))"
+    )
+    assert loaded.endswith("[]")
+
+
+def test_the_installed_command():
+    """Once as a real process: the entry point, its status and standard error."""
+    command = Path(sys.executable).with_name("triune")
+    if not command.exists():
+        pytest.skip("triune is not installed as a command here")
+    result = subprocess.run([command, "params", "--config", "huge"], capture_output=True, text=True)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("triune: error: configuration 'huge'")
+    assert result.stderr.count("\n") == 1
+
+
+def test_import_is_light():
+    """`import triune` brings in neither torch nor any of transformers' models."""
+    assert python("import sys, triune; print('torch' in sys.modules, 'transformers' in sys.modules)") == "False False"
+    assert python("import sys, torch, transformers, triune; print('transformers.models' in sys.modules)") == "False"
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import triune; from transformers import AutoConfig, AutoModel",
+        "from transformers import AutoConfig, AutoModel; import triune",
+        "from triune import TriuneForMaskedLM; from transformers import AutoConfig, AutoModel",
+        "import triune; from transformers import Trainer, AutoConfig, AutoModel",
+        "from transformers import BertModel; import triune; from transformers import AutoConfig, AutoModel",
+    ],
+)
+def test_registration_in_any_order_of_imports(imports):
+    made = "AutoModel.from_config(AutoConfig.for_model('triune', num_hidden_layers=1, vocab_size=9))"
+    assert python(f"{imports}; print(type({made}).__name__)") == "TriuneModel"
+
+
+def test_unknown_attribute():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        import_module("triune").nothing  # noqa: B018
+
+
+def test_every_exported_name_resolves():
+    import triune as package
+
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+
+
+def test_version(triune):
+    from triune import __version__
+
+    assert triune("--version").stdout == f"triune {__version__}\n"
+
+
+def test_params_of_the_base_model(triune):
+    result = triune("params", "--json")
+    study = json.loads(result.stdout)
+    expected = {
+        "masked-lm": {
+            "standard": 109_514_298,
+            "symmetric": 102_427_194,
+            "pairwise": 103_017_018,
+            "shared": 95_367_738,
+        },
+        "classification": {
+            "standard": 109_483_778,
+            "symmetric": 102_396_674,
+            "pairwise": 102_986_498,
+            "shared": 95_337_218,
+        },
+    }
+    marked = set()
+    for head, counts in expected.items():
+        for operator, count in counts.items():
+            ours = study["operators"][operator]["model"][head]
+            assert ours["parameters"] == count
+            assert ours["bytes_float32"] == 4 * count
+            assert ours["bytes_bfloat16"] == 2 * count
+            assert ours["bytes_training_adam"] == 16 * count
+            if ours["printed_in_paper"]:
+                marked.add((operator, head))
+    assert marked == {
+        ("standard", "masked-lm"),
+        ("symmetric", "masked-lm"),
+        ("pairwise", "masked-lm"),
+        ("shared", "classification"),
+    }
+    saved = study["operators"]["shared"]["saved"]
+    assert round(saved["attention_without_biases"], 3) == 66.536
+    assert round(saved["model"]["masked-lm"], 2) == 12.92
+    assert len(study["paper"]["notes"]) == 2
+
+
+def test_params_as_tables(triune):
+    shown = triune("params", "--config", "bert-large", "--head", "question-answering", "--operator", "shared").stdout
+    assert "question-answering head" in shown
+    assert "24 layers of width 1024 with 16 heads" in shown
+    assert "paper" not in shown.replace("as the paper counts", "")  # its figures are of the base model
+
+
+def test_params_of_a_configuration_file(triune, tmp_path):
+    config = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 64}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "bert", "vocab_size": 100}))
+    for where in (tmp_path, tmp_path / "config.json"):
+        study = json.loads(triune("params", "--config", where, "--json").stdout)
+        assert study["model"]["width"] == 64
+        assert study["operators"]["standard"]["attention"] == 3 * 64**2 + 3 * 64
+        assert study["paper"] is None
+
+
+def test_operators(triune):
+    described = {row["name"]: row for row in json.loads(triune("operators", "--json").stdout)}
+    assert described["shared"]["cached"] == "d"
+    assert described["shared"]["settings"]["role_start"]["values"] == ["ones", "normal", "signed"]
+    shown = triune("operators").stdout
+    for row in described.values():
+        assert row["scores"] in shown
+
+
+def test_reproduce_writes_record_and_table(triune, tmp_path):
+    result = triune("reproduce", "--out", tmp_path / "out")
+    assert result.returncode == 0
+    record = json.loads((tmp_path / "out" / "parameters.json").read_text())
+    assert record["operators"]["shared"]["model"]["masked-lm"]["parameters"] == 95_367_738
+    assert "| shared | 95,367,738 | 12.92 % |" in (tmp_path / "out" / "parameters.md").read_text()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["parameters.json", "parameters.md"]
+
+
+def test_fold_of_a_saved_model(triune, tmp_path):
+    import torch
+
+    from triune import TriuneForMaskedLM
+
+    model = small_model("shared")
+    model.save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "vocab.txt").write_text("[PAD]\n")
+    result = triune("fold", tmp_path / "model", tmp_path / "folded")
+    assert "15,203 -> 15,075" in result.stdout
+    folded = TriuneForMaskedLM.from_pretrained(tmp_path / "folded")
+    assert folded.config.folded
+    assert (tmp_path / "folded" / "vocab.txt").is_file()
+    ids = torch.arange(5, 15)[None]
+    torch.testing.assert_close(folded(ids).logits, model(ids).logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["params", "--config", "bse"], "'bse' is neither a size"),
+        (["params", "--head", "nose"], "unknown head 'nose'"),
+        (["params", "--operator", "sharde"], "did you mean 'shared'?"),
+        (["params", "--no-such-option"], "--no-such-option"),
+        (["nothing"], "nothing"),
+        (["params", "--config", "{tmp}/list.json"], "must hold a JSON object"),
+        (["params", "--config", "{tmp}/broken.json"], "not valid JSON"),
+        (["params", "--config", "{tmp}/binary.json"], "not valid JSON"),
+        (["params", "--config", "{tmp}/typed.json"], "hidden_size"),
+        (["params", "--config", "{tmp}/odd.json"], "not divisible"),
+        (["params", "--config", "{tmp}/empty"], "config.json"),
+        (["--plugin", "nowhere.py", "operators"], "'nowhere.py' does not exist"),
+        (["--plugin", "no_such_module", "operators"], "No module named 'no_such_module'"),
+        (["fold", "{tmp}/nowhere", "{tmp}/out"], "not a saved model"),
+        (["fold", "{tmp}", "{tmp}"], "exists already"),
+        (["fold", "{tmp}/bert", "{tmp}/out"], "type 'bert'"),
+        (["reproduce", "--out", "{tmp}/broken.json"], "cannot write"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(triune, arguments, says, tmp_path):
+    (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "typed.json").write_text('{"hidden_size": "wide"}')
+    (tmp_path / "odd.json").write_text('{"hidden_size": 30, "num_attention_heads": 4}')
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "config.json").write_text('{"model_type": "bert"}')
+    result = triune(*(argument.format(tmp=tmp_path) for argument in arguments))
+    assert result.returncode == 2, result.stderr
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("triune: error: ")
+    assert says in lines[0]
+
+
+def test_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
+    from triune import TriuneError
+    from triune.files import write_text
+
+    target = tmp_path / "record.json"
+    write_text(target, "old")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(TriuneError, match="No space left on device; nothing was changed"):
+        write_text(target, "new")
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_readable_by_others(tmp_path):
+    from triune.files import write_text
+
+    write_text(tmp_path / "a.txt", "text")
+    Path(tmp_path / "b.txt").write_text("text")
+    assert (tmp_path / "a.txt").stat().st_mode == (tmp_path / "b.txt").stat().st_mode
