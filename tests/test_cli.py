@@ -67,6 +67,12 @@ def test_import_is_light():
     "imports",
     [
         "import triune; from transformers import AutoConfig, AutoModel",
+        "import triune; from transformers import AutoModel, AutoConfig",
+        "import triune; import transformers.models.auto.modeling_auto; from transformers import AutoModel, AutoConfig",
+        "import triune; from transformers import AutoModelForMaskedLM, pipeline, AutoModel, AutoConfig",
+        "from triune import TriuneConfig; from transformers import AutoModel, AutoConfig",
+        "import triune, importlib.util as u; u.find_spec('transformers.models.auto.configuration_auto'); "
+        "from transformers import AutoModel, AutoConfig",
         "from transformers import AutoConfig, AutoModel; import triune",
         "from triune import TriuneForMaskedLM; from transformers import AutoConfig, AutoModel",
         "import triune; from transformers import Trainer, AutoConfig, AutoModel",
@@ -135,6 +141,32 @@ def test_params_of_the_base_model(triune):
     assert len(study["paper"]["notes"]) == 2
 
 
+@pytest.mark.parametrize(
+    "change", [{"folded": True}, {"operator_settings": {"role_vectors": "none"}}, {"tie_word_embeddings": False}]
+)
+def test_params_of_other_models_than_the_papers(triune, change, tmp_path):
+    """Folded, ablated or untied, a base model is not the paper's: no mark, no note, and counts of what was asked."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "triune", "operator": "shared", **change}))
+    study = json.loads(triune("params", "--config", tmp_path, "--json").stdout)
+    if change == {"folded": True}:  # counted as it is trained, which is the paper's model
+        assert study["operators"]["shared"]["model"]["masked-lm"]["parameters"] == 95_367_738
+    else:
+        assert study["paper"] is None
+        assert not study["operators"]["standard"]["model"]["masked-lm"]["printed_in_paper"]
+
+
+def test_bare_command_is_help(triune):
+    result = triune()
+    assert "Usage" in result.stdout + result.stderr
+    assert "error" not in result.stderr
+
+
+def test_ascii_terminal():
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "triune.cli", "operators"]
+    assert subprocess.run(command, capture_output=True, env=environment).returncode == 0
+
+
 def test_params_as_tables(triune):
     shown = triune("params", "--config", "bert-large", "--head", "question-answering", "--operator", "shared").stdout
     assert "question-answering head" in shown
@@ -200,6 +232,12 @@ def test_fold_of_a_saved_model(triune, tmp_path):
         (["params", "--config", "{tmp}/binary.json"], "not valid JSON"),
         (["params", "--config", "{tmp}/typed.json"], "hidden_size"),
         (["params", "--config", "{tmp}/odd.json"], "not divisible"),
+        (["params", "--config", "{tmp}/gpt2.json"], "model type 'gpt2'"),
+        (["params", "--config", "{tmp}/slip.json"], "did you mean 'hidden_size'?"),
+        (["params", "--config", ""], "neither a size"),
+        (["--plugin", "{tmp}/odd.json", "operators"], "must end in .py"),
+        (["fold", "{tmp}/damaged", "{tmp}/out"], "not valid JSON"),
+        (["fold", "{tmp}/strange", "{tmp}/out"], "unknown architecture 'BertForMaskedLM'"),
         (["params", "--config", "{tmp}/empty"], "config.json"),
         (["--plugin", "nowhere.py", "operators"], "'nowhere.py' does not exist"),
         (["--plugin", "no_such_module", "operators"], "No module named 'no_such_module'"),
@@ -215,7 +253,15 @@ def test_mistakes_are_one_line_and_status_2(triune, arguments, says, tmp_path):
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "typed.json").write_text('{"hidden_size": "wide"}')
     (tmp_path / "odd.json").write_text('{"hidden_size": 30, "num_attention_heads": 4}')
+    (tmp_path / "gpt2.json").write_text('{"model_type": "gpt2", "n_embd": 64}')
+    (tmp_path / "slip.json").write_text('{"hiden_size": 64}')
     (tmp_path / "empty").mkdir()
+    for name, text in {
+        "damaged": "{",
+        "strange": '{"model_type": "triune", "architectures": ["BertForMaskedLM"]}',
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(text)
     (tmp_path / "bert").mkdir()
     (tmp_path / "bert" / "config.json").write_text('{"model_type": "bert"}')
     result = triune(*(argument.format(tmp=tmp_path) for argument in arguments))

@@ -1,6 +1,8 @@
 """What the documents show runs, and the figures in them are those that the code gives."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,18 @@ def test_first_example_of_the_readme(tmp_path, monkeypatch):
     assert found["loss"].item() > 0
     assert found["model"].config.operator == "shared"
     assert (tmp_path / "my-shared-bert" / "model.safetensors").is_file()
+
+
+def test_second_example_of_the_readme_but_for_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(python_blocks("README.md")[0], {})
+    lines = [line for line in python_blocks("README.md")[1].splitlines() if "google-bert" not in line]
+    found = subprocess.run(
+        [sys.executable, "-c", "\n".join([*lines, "print(model.classifier.out_features)"])],
+        capture_output=True,
+        text=True,
+    )
+    assert found.stdout.strip() == "3", found.stderr
 
 
 def test_example_operator_of_contributing(tmp_path, monkeypatch):

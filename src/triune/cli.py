@@ -143,6 +143,9 @@ def _show(tables: list[Any]) -> None:
 
 def main() -> None:
     """Entry point: a user's mistake is one line on standard error and exit status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # formulas need more than ASCII, whatever the locale says
+            stream.reconfigure(encoding="utf-8", errors="replace")
     try:
         status = app(standalone_mode=False)
     except TriuneError as error:
@@ -156,11 +159,9 @@ def main() -> None:
         # A mistake on the command line itself; typer brings its own exception classes or click's.
         if not hasattr(error, "format_message"):
             raise
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context else "triune"
-        message = one_line(Exception(error.format_message()))
-        if message:
-            _fail(f"{message} (see '{command} --help')")
+        if message := " ".join(error.format_message().split()):  # empty where help has been printed already
+            context = getattr(error, "ctx", None)
+            _fail(f"{message} (see '{context.command_path if context else 'triune'} --help')")
         sys.exit(2)
     sys.exit(status if isinstance(status, int) else 0)
 

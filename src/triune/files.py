@@ -8,6 +8,10 @@ from triune.errors import TriuneError
 
 
 def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
     """Write beside, then rename; on failure (a full disk, a missing right) what was there stays."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -15,8 +19,8 @@ def write_text(path: Path, text: str) -> None:
     except OSError as error:
         raise TriuneError(f"cannot write '{path}': {error.strerror}") from error
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         umask = os.umask(0)

@@ -1,6 +1,6 @@
 """Checks that hold for every operator, run by registration alone.
 
-Our own tests run `CHECKS` over all registered operators. For an operator of your own:
+Our own tests run `ONCE` and `PER_FORM` over all registered operators. For an operator of your own:
 
     from triune.testing import check_operator
 
@@ -10,15 +10,18 @@ Our own tests run `CHECKS` over all registered operators. For an operator of you
 
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from triune import operators
 from triune.kernels.reference import reference_attention
+from triune.kernels.rotary import rotary_tables, rotate
 from triune.models.configuration import TriuneConfig
 from triune.models.heads import TriuneForMaskedLM
 from triune.operators import AttentionShape, Operator, Roles
+from triune.operators.describe import describe
 from triune.operators.formula import evaluate
 
 # Every check is made on both: BERT's own form, and the form with both settings beyond BERT.
@@ -89,9 +92,13 @@ def check_gradients(operator: str) -> None:
     hidden = torch.randn(2, 3, 8, dtype=torch.float64, requires_grad=True)
     values = [parameter.detach().clone().requires_grad_() for parameter in built.parameters()]
 
+    cos, sin = rotary_tables(torch.arange(3)[None], built.shape.head_width, 100.0)
+    mask = torch.tensor([[True, True, True], [True, True, False]])[:, None, None, :]
+
     def run(hidden: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
         given = dict(zip(names, parameters, strict=True))
-        return attend(torch.func.functional_call(built, given, (hidden, lambda x: x)))
+        turn = partial(rotate, cos=cos.double(), sin=sin.double())
+        return attend(torch.func.functional_call(built, given, (hidden, turn)), mask)
 
     assert torch.autograd.gradcheck(run, (hidden, *values))
 
@@ -127,16 +134,35 @@ def check_padding_changes_nothing(operator: str, form: str) -> None:
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters() if parameter.grad is not None)
 
 
+def check_values_are_not_rotated(operator: str) -> None:
+    """Whatever the rotation does, it does to queries and keys only."""
+    built = _tiny_operator(operator)
+    hidden = torch.randn(2, 3, 8, dtype=torch.float64)
+    plain, turned = built(hidden, lambda x: x), built(hidden, lambda x: -3 * x)
+    torch.testing.assert_close(turned.value_BNTD, plain.value_BNTD)
+    scores = [roles.query_BNTD @ roles.key_BNTD.transpose(-1, -2) for roles in (plain, turned)]
+    torch.testing.assert_close(scores[1], 9 * scores[0])
+
+
 def check_declared_parameters(operator: str) -> None:
-    """The formulas give what the modules have, weights and biases apart."""
+    """The formulas give what the modules have, weights and biases apart, under every choice of every setting."""
     shape = AttentionShape(width=24, heads=3)
-    settings = operators.settings_for(operator, None)
-    costs = operators.get(operator).costs(settings)
-    counted = {"weights": 0, "biases": 0}
-    for name, parameter in operators.build(operator, shape).named_parameters():
-        counted["biases" if name.endswith("bias") else "weights"] += parameter.numel()
-    declared = {"weights": evaluate(costs.weights, shape), "biases": evaluate(costs.biases, shape)}
-    assert declared == counted, f"declared {declared}, counted {counted}"
+    for given in setting_choices(operator):
+        costs = operators.get(operator).costs(operators.settings_for(operator, given))
+        counted = {"weights": 0, "biases": 0}
+        for name, parameter in operators.build(operator, shape, given).named_parameters():
+            counted["biases" if name.endswith("bias") else "weights"] += parameter.numel()
+        declared = {"weights": evaluate(costs.weights, shape), "biases": evaluate(costs.biases, shape)}
+        assert declared == counted, f"declared {declared}, counted {counted} with {given}"
+
+
+def setting_choices(operator: str) -> list[dict[str, Any]]:
+    """The defaults, and each other value of each setting that lists its values."""
+    choices: list[dict[str, Any]] = [{}]
+    for name, setting in describe(operator)["settings"].items():
+        if isinstance(setting["values"], list):
+            choices += [{name: value} for value in setting["values"] if value != setting["default"]]
+    return choices
 
 
 def check_symmetric_scores(operator: str, form: str) -> None:
@@ -218,7 +244,7 @@ def check_overfits_small_batch(operator: str, form: str) -> None:
     raise AssertionError(f"'{operator}' did not learn a small batch by heart: loss {loss.item():.3f} after 300 steps")
 
 
-ONCE: list[Callable[[str], None]] = [check_gradients, check_declared_parameters]
+ONCE: list[Callable[[str], None]] = [check_gradients, check_values_are_not_rotated, check_declared_parameters]
 PER_FORM: list[Callable[[str, str], None]] = [
     check_sdpa_equals_reference,
     check_padding_changes_nothing,

@@ -2,7 +2,7 @@
 
 Subclassing BERT's configuration imports `transformers.models` (0.4 s), its modelling code takes 2 s more. Who only
 imports triune should not pay for that, so `triune.models.configuration`, which registers itself, is imported when
-transformers loads its own Auto tables: every `AutoConfig`, `AutoModel*` and `pipeline` does that first. The model
+transformers has loaded its own Auto tables: every `AutoConfig`, `AutoModel*` and `pipeline` does that first. The model
 classes follow when the first `TriuneConfig` is made: no model can be asked for before that.
 """
 
@@ -13,33 +13,48 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-AUTO_TABLES = "transformers.models.auto.configuration_auto"
+# The second imports the first, and BERT's configuration looks into the second: ours must wait for both.
+AUTO_TABLES = ("transformers.models.auto.configuration_auto", "transformers.models.auto.modeling_auto")
 REGISTERS_ITSELF = "triune.models.configuration"
 
 
 def install() -> None:
-    if AUTO_TABLES in sys.modules:
+    if any(name in sys.modules for name in AUTO_TABLES):
         importlib.import_module(REGISTERS_ITSELF)
     elif not any(isinstance(finder, _AfterAutoTables) for finder in sys.meta_path):
         sys.meta_path.insert(0, _AfterAutoTables())
 
 
 class _AfterAutoTables(importlib.abc.MetaPathFinder):
-    """Lets the other finders load the Auto tables, then imports ours; it removes itself when it has fired."""
+    """Lets the other finders load the Auto tables, and imports ours when none of them is half loaded any more."""
+
+    def __init__(self) -> None:
+        self.loading: set[str] = set()
+        self.asking_others = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != AUTO_TABLES:
+        if fullname not in AUTO_TABLES or self.asking_others:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        self.asking_others = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self.asking_others = False
         if spec is not None and spec.loader is not None:
             loader, run = spec.loader, spec.loader.exec_module
 
             def run_then_register(module: ModuleType) -> None:
-                run(module)
-                importlib.import_module(REGISTERS_ITSELF)
+                self.loading.add(fullname)
+                try:
+                    run(module)
+                finally:
+                    self.loading.discard(fullname)
+                if not self.loading:
+                    importlib.import_module(REGISTERS_ITSELF)
+                    if self in sys.meta_path:
+                        sys.meta_path.remove(self)
 
             loader.exec_module = run_then_register  # type: ignore[method-assign]
         return spec

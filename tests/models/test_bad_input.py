@@ -52,6 +52,73 @@ def test_relative_positions_are_refused(tmp_path):
         TriuneConfig.from_pretrained(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        ({"num_attention_heads": 3}, "not divisible"),
+        ({"is_decoder": True}, "encoders"),
+        ({"position": "rotary", "num_attention_heads": 32}, "1 wide"),
+        ({"num_attention_heads": 0}, "at least 1"),
+        ({"hidden_size": -64}, "at least 1"),
+        ({"hidden_act": "nope"}, "unknown hidden_act 'nope'"),
+        ({"rotary_base": 0}, "must be positive"),
+        ({"norm_position": "mid"}, "norm_position"),
+        ({"hidden_size": "wide"}, "hidden_size"),
+        ({"operator": None}, "operator"),
+        ({"opertor": "standard"}, "did you mean 'operator'?"),
+        ({"model_type": "gpt2"}, "model type 'gpt2'"),
+    ],
+)
+def test_values_that_make_no_model(overrides, says, tmp_path):
+    with message(says):
+        small_config(**{"operator": "shared", **overrides})
+    small_config("shared").save_pretrained(tmp_path)
+    if "opertor" not in overrides and "model_type" not in overrides:
+        with message(says):
+            TriuneConfig.from_pretrained(tmp_path, **overrides)
+
+
+def test_an_edited_configuration_is_checked_again():
+    config = small_config("shared")
+    config.num_attention_heads = 3
+    with message("not divisible"):
+        triune.TriuneModel(config)
+    config = small_config("shared")
+    config.operator = "standard"
+    with message("config.operator_settings = None"):
+        triune.TriuneModel(config)
+    config.operator_settings = None
+    assert triune.TriuneModel(config).encoder.layer[0].attention.self.key.out_features == 32
+
+
+def test_another_kind_of_configuration():
+    with message("not a GPT2Config"):
+        triune.TriuneModel(transformers.GPT2Config())
+
+
+def test_absolute_checkpoint_as_rotary(tmp_path):
+    small_model("shared").save_pretrained(tmp_path)
+    with message("absolute positions", "position='absolute'"):
+        triune.TriuneForMaskedLM.from_pretrained(tmp_path, position="rotary")
+
+
+def test_a_head_of_ones_own_may_be_fresh(tmp_path):
+    class Mine(triune.TriuneForTokenClassification):
+        def __init__(self, config):
+            super().__init__(config)
+            self.span_embeddings = torch.nn.Embedding(3, 32)
+            self.post_init()
+
+    small_model("shared").save_pretrained(tmp_path)
+    assert Mine.from_pretrained(tmp_path).span_embeddings.weight.shape == (3, 32)
+
+
+def test_ignoring_sizes_is_for_heads(tmp_path):
+    small_model("shared").save_pretrained(tmp_path)
+    with message("does not fit"):
+        triune.TriuneForMaskedLM.from_pretrained(tmp_path, hidden_size=64, ignore_mismatched_sizes=True)
+
+
 def test_input_too_long():
     with message("25 tokens", "takes 24", "truncate"):
         small_model("shared")(torch.zeros(1, 25, dtype=torch.long))
@@ -135,8 +202,10 @@ def test_pickled_weights_are_not_read_unasked(tmp_path):
     model = small_model("shared")
     model.config.save_pretrained(tmp_path)
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
-    with message("safetensors"):
+    with message("safetensors", "use_safetensors=False"):
         triune.TriuneForMaskedLM.from_pretrained(tmp_path)
+    loaded = triune.TriuneForMaskedLM.from_pretrained(tmp_path, use_safetensors=False)
+    assert torch.equal(loaded.bert.embeddings.word_embeddings.weight, model.bert.embeddings.word_embeddings.weight)
 
 
 def test_missing_folder_or_weights(tmp_path):

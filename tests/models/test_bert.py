@@ -119,6 +119,23 @@ def test_bert_configuration_becomes_ours(tmp_path):
     assert TriuneConfig(**SMALL).operator == "shared"
 
 
+def test_configuration_without_a_model_type_is_an_old_bert(tmp_path, inputs):
+    theirs = bert("Model")
+    theirs.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["model_type"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert_same(triune.TriuneModel.from_pretrained(pretrained_model_name_or_path=tmp_path), theirs, inputs)
+
+
+def test_a_bert_configuration_object_will_do(tmp_path, inputs):
+    theirs = bert("ForMaskedLM")
+    theirs.save_pretrained(tmp_path)
+    config = transformers.AutoConfig.from_pretrained(tmp_path)
+    assert_same(triune.TriuneForMaskedLM.from_pretrained(tmp_path, config=config), theirs, inputs)
+    assert triune.TriuneModel(config).config.operator == "standard"
+
+
 def test_goes_back_to_bert(inputs, tmp_path):
     """A standard model saved by us is a BERT checkpoint but for the configuration's type."""
     ours = triune.TriuneForMaskedLM(TriuneConfig(operator="standard", **SMALL)).eval()

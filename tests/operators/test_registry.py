@@ -135,6 +135,70 @@ def test_broken_plugin_is_one_line(tmp_path, text, says):
     assert "\n" not in str(caught.value)
 
 
+BASE = """
+from dataclasses import dataclass, field
+from typing import Literal
+from triune.operators import Operator, Roles, register
+from triune.operators.formula import Costs, d
+
+class Base(Operator):
+    summary, scores, decoder_cache = "a", "b", "c"
+    def forward(self, hidden_BTd, rotate): ...
+    @classmethod
+    def costs(cls, settings): return Costs(d**3 - d, 0, d, 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('@register("x-test")\nclass X: pass', "must be a subclass of triune.Operator"),
+        ('@register("x-test")\nclass X(Operator): pass', "must say its summary"),
+        ('@register("x-test")\nclass X(Operator): summary = scores = decoder_cache = "a"', "must implement forward"),
+        ('@register("x-test")\nclass X(Base): Settings = dict', "must be a dataclass"),
+        ('@dataclass\nclass S: size: int\n@register("x-test")\nclass X(Base): Settings = S', "'size' needs a default"),
+        ('@register("x-test")\n@register("y-test")\nclass X(Base): pass', "registered as 'y-test' already"),
+    ],
+)
+def test_incomplete_operators_are_refused_when_they_register(text, says, tmp_path):
+    path = tmp_path / "incomplete.py"
+    path.write_text(BASE + text)
+    try:
+        with pytest.raises(TriuneError, match=says):
+            operators.load_plugin(str(path))
+        assert "x-test" not in operators.names()
+    finally:
+        operators.registry._OPERATORS.pop("y-test", None)
+
+
+def test_unusual_settings_and_formulas_can_be_described(tmp_path):
+    from triune.operators.describe import describe
+    from triune.operators.formula import evaluate
+    from triune.report.parameters import operators_table, settings_table
+
+    path = tmp_path / "unusual.py"
+    settings = "rank: Literal[1, 2, 4] = 2\n    sizes: list = field(default_factory=list)"
+    path.write_text(f'{BASE}@dataclass\nclass S:\n    {settings}\n@register("x-test")\nclass X(Base): Settings = S')
+    try:
+        operators.load_plugin(str(path))
+        described = describe("x-test")
+        assert (described["weights"], described["biases"], described["cached"]) == ("d³ - d", "0", "0")
+        assert described["settings"]["sizes"]["default"] == []
+        assert operators_table([described]).to_markdown()
+        assert "2, 1, 4" in settings_table([described]).to_markdown()
+        assert evaluate(operators.get("x-test").costs(None).biases, operators.AttentionShape(4, 2)) == 0
+    finally:
+        operators.registry._OPERATORS.pop("x-test", None)
+
+
+def test_registering_often_does_not_pile_up(plugin, rolled):
+    for _ in range(3):
+        operators.load_plugin(str(plugin))
+    wrapped = operators.NoSettings.__init__
+    operators.register("standard")(operators.get("standard"))
+    assert operators.NoSettings.__init__ is wrapped
+
+
 def test_missing_plugin():
     with pytest.raises(TriuneError, match="does not exist"):
         operators.load_plugin("nowhere/at_all.py")

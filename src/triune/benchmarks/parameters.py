@@ -16,6 +16,7 @@ from triune.models.heads import HEADS
 from triune.models.modeling import TriunePreTrainedModel
 from triune.models.presets import preset
 from triune.operators.formula import as_text, evaluate
+from triune.version import __version__
 
 FLOAT32, BFLOAT16 = 4, 2
 # Weights, gradients and Adam's two moments, all in float32.
@@ -41,6 +42,7 @@ def study(config: TriuneConfig, heads: Sequence[str], names: Sequence[str] | Non
             count["printed_in_paper"] = printed is not None and printed["head"] == head and printed["equal"]
     return {
         "study": "parameters",
+        "triune": __version__,
         "model": {
             "layers": config.num_hidden_layers,
             "width": config.hidden_size,
@@ -66,7 +68,7 @@ def _operator_row(config: TriuneConfig, name: str, heads: Sequence[str]) -> dict
     models = {head: _on_meta(config, name, own, head) for head in heads}
     model = next(iter(models.values()), None) or _on_meta(config, name, own, "none")
     return {
-        "settings": vars(settings),
+        "settings": dict(vars(settings)),
         "formula": {"weights": as_text(costs.weights), "biases": as_text(costs.biases)},
         "layer": {"weights": evaluate(costs.weights, shape), "biases": evaluate(costs.biases, shape)},
         "attention": sum(_count(layer.attention.self) for layer in model.base_model.encoder.layer),
@@ -85,7 +87,7 @@ def _operator_row(config: TriuneConfig, name: str, heads: Sequence[str]) -> dict
 
 def _on_meta(config: TriuneConfig, name: str, settings: dict | None, head: str) -> TriunePreTrainedModel:
     described = config.to_dict()
-    described.update(operator=name, operator_settings=settings)
+    described.update(operator=name, operator_settings=settings, folded=False)
     with torch.device("meta"):
         return HEADS[head](TriuneConfig.from_dict(described))
 
@@ -113,8 +115,16 @@ def _saved(row: dict[str, Any], baseline: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_the_papers_model(config: TriuneConfig) -> bool:
-    papers = preset("base", operator=config.operator, operator_settings=config.operator_settings)
-    counted = ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"]
+    papers = preset("base", operator=config.operator)
+    counted = [
+        "operator_settings",
+        "tie_word_embeddings",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "vocab_size",
+    ]
     counted += ["max_position_embeddings", "type_vocab_size", "num_labels", "position"]
     return all(getattr(config, field) == getattr(papers, field) for field in counted)
 

@@ -20,6 +20,20 @@ def reference_attention(
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Outputs (B, T, N, D) and weights (B, N, T, T). A query that may see no key gets zeros."""
+    # Autocast would take the products back to half precision.
+    with torch.autocast(query.device.type, enabled=False):
+        return _attend(module, query, key, value, attention_mask, scaling, dropout)
+
+
+def _attend(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None,
+    dropout: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     exact = torch.promote_types(query.dtype, torch.float32)
     scores = torch.matmul(query.to(exact), key.to(exact).transpose(-1, -2)) * scale

@@ -1,34 +1,40 @@
 """Loading with checks: what does not fit the model is an error in one line, not a model with random weights.
 
-transformers fills weights that a checkpoint lacks with fresh ones and only warns. For a task head that is wanted;
-for attention it would be a silent disaster, and it is what happens when a checkpoint of one operator is loaded
-into another.
+transformers fills weights that a checkpoint lacks with fresh ones and only warns. For a task head that is wanted; for
+the encoder it would be a silent disaster, and it is what happens when a checkpoint of one operator is loaded into
+another.
 """
 
 from collections.abc import Callable, Iterable, Sized
 from typing import Any
 
 from safetensors import SafetensorError
+from transformers.configuration_utils import PreTrainedConfig
 
 from triune import operators
 from triune.errors import TriuneError, one_line
+from triune.models.configuration import as_triune_config
 
 
 def load_checked(
-    model_class: type,
     load: Callable[..., Any],
-    name: Any = None,
+    pretrained_model_name_or_path: Any = None,
     *args: Any,
+    config: Any = None,
     ignore_mismatched_sizes: bool = False,
     output_loading_info: bool = False,
     use_safetensors: bool = True,
     **kwargs: Any,
 ) -> Any:
     """`load` is transformers' `from_pretrained`; only safetensors are read unless the caller says otherwise."""
+    name = pretrained_model_name_or_path
+    if isinstance(config, PreTrainedConfig):
+        config = as_triune_config(config)
     try:
         model, info = load(
             name,
             *args,
+            config=config,
             ignore_mismatched_sizes=True,
             output_loading_info=True,
             use_safetensors=use_safetensors,
@@ -39,11 +45,15 @@ def load_checked(
             f"the weights in '{name}' are damaged or incomplete ({one_line(error)}): fetch or save them again"
         ) from error
     except OSError as error:  # transformers' own class of error for a folder, name or file that is not there
-        raise TriuneError(f"cannot load '{name}': {one_line(error)}") from error
+        hint = "; pickled weights (.bin) are read with use_safetensors=False only" if use_safetensors else ""
+        raise TriuneError(f"cannot load '{name}': {one_line(error)}{hint}") from error
     _check_operator(model, info, name)
-    _check_encoder_is_whole(info["missing_keys"], name)
-    if info["mismatched_keys"] and not ignore_mismatched_sizes:
-        _refuse_other_shape(info["mismatched_keys"], name)
+    _check_encoder_is_whole(model, info, name)
+    mismatched = info["mismatched_keys"]
+    if ignore_mismatched_sizes:  # a fresh head of another size is fine, a fresh encoder never
+        mismatched = [entry for entry in mismatched if _in_encoder(entry[0], model)]
+    if mismatched:
+        _refuse_other_shape(mismatched, name)
     return (model, info) if output_loading_info else model
 
 
@@ -62,13 +72,24 @@ def _check_operator(model: Any, info: dict[str, Any], name: Any) -> None:
     )
 
 
-def _check_encoder_is_whole(missing: Iterable[str], name: Any) -> None:
-    lacking = sorted(key for key in missing if "encoder.layer." in key or "embeddings." in key or ".final_norm" in key)
+def _check_encoder_is_whole(model: Any, info: dict[str, Any], name: Any) -> None:
+    lacking = sorted(key for key in info["missing_keys"] if _in_encoder(key, model))
     if lacking:
         raise TriuneError(
             f"checkpoint '{name}' does not fit the configuration: it lacks {lacking[0]}"
             f"{_and_more(lacking[1:])}; check the number of layers, norm_position and position"
         )
+    if any(key.endswith("embeddings.position_embeddings.weight") for key in info["unexpected_keys"]):
+        raise TriuneError(
+            f"checkpoint '{name}' does not fit the configuration: it was trained with absolute positions "
+            "and has a table of them; pass position='absolute'"
+        )
+
+
+def _in_encoder(key: str, model: Any) -> bool:
+    """Whether a weight belongs to embeddings or layers: not to a pooler, and not to a head."""
+    key = key.removeprefix(f"{model.base_model_prefix}.")
+    return key.startswith(("embeddings.", "encoder."))
 
 
 def _and_more(others: Sized) -> str:

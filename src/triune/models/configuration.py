@@ -1,14 +1,16 @@
 """`TriuneConfig`: any BERT configuration, plus the attention operator and its settings."""
 
 import dataclasses
+import difflib
 from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError
 from transformers.models.auto.configuration_auto import AutoConfig
 from transformers.models.bert.configuration_bert import BertConfig
 
 from triune import operators
-from triune.errors import TriuneError
+from triune.errors import TriuneError, one_line
 from triune.operators import AttentionShape
 
 
@@ -24,8 +26,8 @@ class TriuneConfig(BertConfig):
         position: "absolute" adds BERT's position table to the input; "rotary" turns queries and keys (never values)
             and has no table.
         rotary_base: base of the geometric series of rotary wavelengths.
-        masked_only_loss: the masked-LM head computes logits and loss for labelled positions only, which is the same
-            loss for a fraction of the work. With labels given, `logits` then has one row for each labelled position.
+        masked_only_loss: in training, the masked-LM head computes logits and loss for labelled positions only, which is
+            the same loss for a fraction of the work. `logits` then has one row for each labelled position.
         folded: the model is for inference, its role vectors merged; made by `model.fold()`.
     """
 
@@ -38,9 +40,31 @@ class TriuneConfig(BertConfig):
     rotary_base: float | int = 10_000.0
     masked_only_loss: bool = False
     folded: bool = False
+    use_cache: bool = False  # an encoder has none
 
     def __post_init__(self, **kwargs: Any) -> None:
+        _refuse_unknown(type(self), kwargs)
         super().__post_init__(**kwargs)
+        self.check()
+        # Defaults are written out, so that a saved configuration says all of what the model is.
+        self.operator_settings = dataclasses.asdict(self.settings)
+        _register_models()
+
+    @property
+    def attention_shape(self) -> AttentionShape:
+        return AttentionShape(self.hidden_size, self.num_attention_heads)
+
+    @property
+    def settings(self) -> Any:
+        """The operator's settings as its own dataclass."""
+        return operators.settings_for(self.operator, self.operator_settings)
+
+    def check(self) -> None:
+        """Refuse what no model can be built from; models call it again, since a configuration can be edited."""
+        sizes = ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "vocab_size")
+        for name in (*sizes, "max_position_embeddings"):
+            if getattr(self, name) < 1:
+                raise TriuneError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.hidden_size % self.num_attention_heads:
             raise TriuneError(
                 f"hidden_size {self.hidden_size} is not divisible by num_attention_heads "
@@ -48,38 +72,57 @@ class TriuneConfig(BertConfig):
             )
         if self.is_decoder or self.add_cross_attention:
             raise TriuneError("Triune models are encoders: leave is_decoder and add_cross_attention false")
-        if kwargs.get("position_embedding_type", "absolute") != "absolute":
-            raise TriuneError(
-                f"position_embedding_type '{kwargs['position_embedding_type']}' is not supported: "
-                "position is 'absolute' or 'rotary'"
-            )
         if self.position == "rotary" and self.attention_shape.head_width % 2:
             raise TriuneError(
                 f"rotary positions turn pairs of dimensions, and heads are {self.attention_shape.head_width} wide: "
                 "choose an even hidden_size / num_attention_heads"
             )
-        # Defaults are written out, so that a saved configuration says all of what the model is.
-        settings = operators.settings_for(self.operator, self.operator_settings)
-        self.operator_settings = dataclasses.asdict(settings)
-        _register_models()
-
-    @property
-    def attention_shape(self) -> AttentionShape:
-        return AttentionShape(self.hidden_size, self.num_attention_heads)
+        if self.rotary_base <= 0:
+            raise TriuneError(f"rotary_base must be positive, not {self.rotary_base}")
+        if (act := self.hidden_act) not in (known := _activations()):
+            raise TriuneError(f"unknown hidden_act '{act}': there are {', '.join(sorted(known))}")
+        _ = self.settings  # raises where the operator or a setting is unknown
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         config_dict = dict(config_dict)
-        if config_dict.get("model_type") == BertConfig.model_type:
-            # A published BERT: its weights are those of the standard operator.
-            config_dict.pop("model_type")
+        if config_dict.get("model_type") in (BertConfig.model_type, None):
+            # A published BERT (the oldest do not say so): its weights are those of the standard operator.
+            config_dict.pop("model_type", None)
             config_dict.setdefault("operator", "standard")
         if kwargs.get("operator", config_dict.get("operator")) != config_dict.get("operator"):
             config_dict.pop("operator_settings", None)  # they belong to the operator that is being replaced
         # What is overridden at load time is validated together with the rest, not set on the finished object.
-        own = [field for field in cls.__annotations__ if field in kwargs]
-        config_dict.update({field: kwargs.pop(field) for field in own})
+        overridden = [field.name for field in dataclasses.fields(cls) if field.name in kwargs]
+        config_dict.update({name: kwargs.pop(name) for name in overridden})
         return super().from_dict(config_dict, **kwargs)
+
+
+def as_triune_config(config: Any) -> TriuneConfig:
+    """A BERT configuration becomes one of ours with the standard operator; anything else is refused."""
+    if isinstance(config, TriuneConfig):
+        return config
+    if isinstance(config, BertConfig):
+        return TriuneConfig.from_dict(config.to_dict())
+    raise TriuneError(f"a Triune model needs a TriuneConfig or a BertConfig, not a {type(config).__name__}")
+
+
+def _refuse_unknown(cls: type, extra: dict[str, Any]) -> None:
+    """BERT configurations carry many extra keys, which is fine; a near miss of a real one is a slip."""
+    if (kind := extra.get("model_type", cls.model_type)) != cls.model_type:  # type: ignore[attr-defined]
+        raise TriuneError(f"a configuration of model type '{kind}' is not one of BERT: Triune needs BERT's")
+    if (positions := extra.get("position_embedding_type", "absolute")) != "absolute":
+        raise TriuneError(f"position_embedding_type '{positions}' is not supported: position is 'absolute' or 'rotary'")
+    known = [field.name for field in dataclasses.fields(cls)]
+    for key in extra:
+        if near := difflib.get_close_matches(key, known, n=1, cutoff=0.88):
+            raise TriuneError(f"unknown key '{key}' in the configuration: did you mean '{near[0]}'?")
+
+
+def _activations() -> Any:
+    from transformers.activations import ACT2FN
+
+    return ACT2FN
 
 
 def _register_models() -> None:
@@ -89,4 +132,17 @@ def _register_models() -> None:
     heads.register()
 
 
+def _in_one_line(build: Any) -> Any:
+    """A value of the wrong type raises an error of huggingface_hub over two lines; make it one of ours."""
+
+    def build_or_say(self: TriuneConfig, **kwargs: Any) -> None:
+        try:
+            build(self, **kwargs)
+        except StrictDataclassError as error:
+            raise TriuneError(one_line(error.__cause__ or error)) from error
+
+    return build_or_say
+
+
+TriuneConfig.__init__ = _in_one_line(TriuneConfig.__init__)  # type: ignore[method-assign]
 AutoConfig.register(TriuneConfig.model_type, TriuneConfig, exist_ok=True)

@@ -1,6 +1,6 @@
 """Task heads: BERT's own, on the Triune encoder.
 
-Each `__init__` skips BERT's, which would build BERT's encoder first; forward passes and tied weights are inherited.
+Forward passes and tied weights are inherited; a constructor only builds the children that the forward pass names.
 """
 
 from typing import Any
@@ -16,7 +16,6 @@ from transformers.models.bert.modeling_bert import (
     BertForSequenceClassification,
     BertForTokenClassification,
     BertOnlyMLMHead,
-    BertPreTrainedModel,
 )
 from transformers.utils.generic import can_return_tuple
 
@@ -33,7 +32,7 @@ def _classifier_dropout(config: TriuneConfig) -> nn.Dropout:
 
 class TriuneForMaskedLM(TriunePreTrainedModel, BertForMaskedLM):
     def __init__(self, config: TriuneConfig) -> None:
-        BertPreTrainedModel.__init__(self, config)
+        config = self._start(config)
         self.bert = TriuneModel(config, add_pooling_layer=False)
         self.cls = BertOnlyMLMHead(config)
         self.post_init()
@@ -47,8 +46,15 @@ class TriuneForMaskedLM(TriunePreTrainedModel, BertForMaskedLM):
         position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
+        masked_positions: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> MaskedLMOutput:
+        """As BERT's, with two ways to compute logits and loss where they are wanted only.
+
+        In training, `config.masked_only_loss` finds the labelled positions of `labels` (B, T) itself; evaluation gets
+        logits for every position, which is what metrics expect. `masked_positions` (B, K) names the positions, with
+        `labels` (B, K) beside it: shapes are then fixed, and nothing has to wait for the device.
+        """
         inputs = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,
@@ -57,13 +63,20 @@ class TriuneForMaskedLM(TriunePreTrainedModel, BertForMaskedLM):
             "inputs_embeds": inputs_embeds,
             **kwargs,
         }
-        if labels is None or not self.config.masked_only_loss:
+        find_labelled = labels is not None and self.config.masked_only_loss and self.training
+        if masked_positions is None and not find_labelled:
             return super().forward(**inputs, labels=labels, return_dict=True)
         outputs = self.bert(**inputs, return_dict=True)
-        labelled = labels != IGNORED
-        logits = self.cls(outputs.last_hidden_state[labelled])
+        hidden = outputs.last_hidden_state
+        if masked_positions is not None:
+            wanted = hidden.gather(1, masked_positions[..., None].expand(-1, -1, hidden.shape[-1]))
+        else:
+            assert labels is not None
+            labelled = labels != IGNORED
+            wanted, labels = hidden[labelled], labels[labelled]
+        logits = self.cls(wanted)
         return MaskedLMOutput(
-            loss=nn.functional.cross_entropy(logits, labels[labelled]),
+            loss=None if labels is None else nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten()),
             logits=logits,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
@@ -72,7 +85,7 @@ class TriuneForMaskedLM(TriunePreTrainedModel, BertForMaskedLM):
 
 class TriuneForSequenceClassification(TriunePreTrainedModel, BertForSequenceClassification):
     def __init__(self, config: TriuneConfig) -> None:
-        BertPreTrainedModel.__init__(self, config)
+        config = self._start(config)
         self.num_labels = config.num_labels
         self.bert = TriuneModel(config)
         self.dropout = _classifier_dropout(config)
@@ -82,7 +95,7 @@ class TriuneForSequenceClassification(TriunePreTrainedModel, BertForSequenceClas
 
 class TriuneForMultipleChoice(TriunePreTrainedModel, BertForMultipleChoice):
     def __init__(self, config: TriuneConfig) -> None:
-        BertPreTrainedModel.__init__(self, config)
+        config = self._start(config)
         self.bert = TriuneModel(config)
         self.dropout = _classifier_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, 1)
@@ -91,7 +104,7 @@ class TriuneForMultipleChoice(TriunePreTrainedModel, BertForMultipleChoice):
 
 class TriuneForTokenClassification(TriunePreTrainedModel, BertForTokenClassification):
     def __init__(self, config: TriuneConfig) -> None:
-        BertPreTrainedModel.__init__(self, config)
+        config = self._start(config)
         self.num_labels = config.num_labels
         self.bert = TriuneModel(config, add_pooling_layer=False)
         self.dropout = _classifier_dropout(config)
@@ -101,7 +114,7 @@ class TriuneForTokenClassification(TriunePreTrainedModel, BertForTokenClassifica
 
 class TriuneForQuestionAnswering(TriunePreTrainedModel, BertForQuestionAnswering):
     def __init__(self, config: TriuneConfig) -> None:
-        BertPreTrainedModel.__init__(self, config)
+        config = self._start(config)
         self.num_labels = config.num_labels
         self.bert = TriuneModel(config, add_pooling_layer=False)
         self.qa_outputs = nn.Linear(config.hidden_size, config.num_labels)

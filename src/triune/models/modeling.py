@@ -31,7 +31,7 @@ from triune.errors import TriuneError
 from triune.kernels import dispatch
 from triune.kernels.rotary import rotary_tables, rotate
 from triune.models import checkpoint
-from triune.models.configuration import TriuneConfig
+from triune.models.configuration import TriuneConfig, as_triune_config
 from triune.operators import Operator
 
 
@@ -103,6 +103,8 @@ class TriuneAttention(BertAttention):
         turn = _unchanged if rotary is None else partial(rotate, cos=rotary[0], sin=rotary[1])
         roles = self.self(self.input_norm(hidden_states), turn)
         core = dispatch.choose(self.config._attn_implementation)
+        if kwargs.get("output_attentions") and not core.gives_maps:
+            raise TriuneError(f"'{core.name}' gives no attention maps: call model.set_attn_implementation('eager')")
         context_BTND, weights = core.function(
             self,
             roles.query_BNTD,
@@ -162,7 +164,10 @@ class TriuneEncoder(BertEncoder):
 
 
 class TriunePreTrainedModel(BertPreTrainedModel):
-    """What all Triune models share: configuration, starting values, loading with checks, folding."""
+    """What all Triune models share: configuration, starting values, loading with checks, folding.
+
+    Models call `_start(config)` in the place of BERT's constructors, which would build BERT's encoder first.
+    """
 
     config_class = TriuneConfig
     config: TriuneConfig
@@ -174,6 +179,12 @@ class TriunePreTrainedModel(BertPreTrainedModel):
         "attentions": OutputRecorder(TriuneAttention, index=1),
     }
 
+    def _start(self, config: TriuneConfig) -> TriuneConfig:
+        config = as_triune_config(config)
+        config.check()
+        BertPreTrainedModel.__init__(self, config)
+        return config
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
@@ -182,7 +193,7 @@ class TriunePreTrainedModel(BertPreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        return checkpoint.load_checked(cls, super().from_pretrained, *args, **kwargs)
+        return checkpoint.load_checked(super().from_pretrained, *args, **kwargs)
 
     @property
     def attention_core(self) -> dispatch.AttentionCore:
@@ -206,7 +217,7 @@ class TriuneModel(TriunePreTrainedModel, BertModel):
     """The bare encoder, with a pooler for heads that classify whole sequences."""
 
     def __init__(self, config: TriuneConfig, add_pooling_layer: bool = True) -> None:
-        BertPreTrainedModel.__init__(self, config)
+        config = self._start(config)
         self.gradient_checkpointing = False
         self.embeddings = TriuneEmbeddings(config)
         self.encoder = TriuneEncoder(config)

@@ -4,9 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
-
-from triune.errors import TriuneError, one_line
+from triune.errors import TriuneError
 from triune.models.configuration import TriuneConfig
 
 # layers, width, heads; the feed-forward width is four times the width and heads are 64 wide in all of them.
@@ -40,19 +38,24 @@ def config_from(size_or_path: str) -> TriuneConfig:
     if size_or_path.removeprefix("bert-") in SIZES:
         return preset(size_or_path)
     path = Path(size_or_path)
-    if not path.exists():
+    if not size_or_path or not path.exists():
         raise TriuneError(
             f"configuration '{size_or_path}' is neither a size ({', '.join(SIZES)}) nor an existing file or folder"
         )
     path = path / "config.json" if path.is_dir() else path
     try:
+        return TriuneConfig.from_dict(read_config(path))
+    except TriuneError as error:
+        raise TriuneError(f"configuration '{path}': {error}") from error
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    try:
         described = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(described, dict):
-            raise TriuneError(f"configuration '{path}' must hold a JSON object, not a {type(described).__name__}")
-        return TriuneConfig.from_dict(described)
     except OSError as error:
-        raise TriuneError(f"cannot read configuration '{path}': {error.strerror}") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise TriuneError(f"configuration '{path}' is not valid JSON: {error}") from error
-    except StrictDataclassError as error:
-        raise TriuneError(f"configuration '{path}': {one_line(error.__cause__ or error)}") from error
+        raise TriuneError(f"cannot read it: {error.strerror}") from error
+    except ValueError as error:  # of the encoding or of the JSON
+        raise TriuneError(f"it is not valid JSON: {error}") from error
+    if not isinstance(described, dict):
+        raise TriuneError(f"it must hold a JSON object, not a {type(described).__name__}")
+    return described

@@ -9,7 +9,8 @@ from triune.operators.registry import get, names, settings_for
 
 def describe(name: str) -> dict[str, Any]:
     operator = get(name)
-    costs = operator.costs(settings_for(name, None))
+    defaults = settings_for(name, None)
+    costs = operator.costs(defaults)
     hints = get_type_hints(operator.Settings)
     return {
         "name": name,
@@ -23,7 +24,7 @@ def describe(name: str) -> dict[str, Any]:
         "symmetric_scores": operator.symmetric_scores,
         "fold_note": operator.fold_note,
         "settings": {
-            field.name: {"default": field.default, "values": _values(hints[field.name])}
+            field.name: {"default": getattr(defaults, field.name), "values": _values(hints[field.name])}
             for field in dataclasses.fields(operator.Settings)
         },
     }

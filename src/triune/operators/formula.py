@@ -3,11 +3,14 @@
 d: width of the model · m: number of heads · T: tokens in a sequence. The head width is D = d/m.
 """
 
+import re
 from typing import NamedTuple
 
 import sympy
 
 from triune.operators.roles import AttentionShape
+
+_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 d, m, T = sympy.symbols("d m T", positive=True)
 
@@ -28,13 +31,15 @@ class Costs(NamedTuple):
 
 def as_text(formula: sympy.Expr) -> str:
     """`3*d**2 + 4*T*d` as `3d² + 4Td`; the highest power of d first, whatever else is in the term."""
-    terms = sympy.Add.make_args(formula)
+    terms = sympy.Add.make_args(sympy.sympify(formula))
     ordered = sorted(terms, key=lambda term: (-sympy.degree(term, d), -sympy.degree(term, T)))
-    return " + ".join(str(term).replace("**2", "²").replace("*", "") for term in ordered)
+    text = " + ".join(str(term) for term in ordered).replace("+ -", "- ")
+    text = re.sub(r"\*\*(\d+)", lambda power: power[1].translate(_SUPERSCRIPTS), text)
+    return text.replace("*", "")
 
 
 def evaluate(formula: sympy.Expr, shape: AttentionShape, tokens: int | None = None) -> int:
     values = {d: shape.width, m: shape.heads}
     if tokens is not None:
         values[T] = tokens
-    return int(formula.subs(values))
+    return int(sympy.sympify(formula).subs(values))

@@ -35,14 +35,38 @@ def register(name: str) -> Callable[[OperatorClass], OperatorClass]:
                 f"operator '{name}' is already registered by {known.__module__}.{known.__qualname__}: "
                 "choose another name"
             )
+        _check_declared(name, operator)
         operator.name = name
-        if not dataclasses.is_dataclass(operator.Settings):
-            raise TriuneError(f"operator '{name}': its Settings must be a dataclass")
-        operator.Settings = strict(operator.Settings)
+        if "__validators__" not in vars(operator.Settings):  # several operators may share one class of settings
+            operator.Settings = strict(operator.Settings)
         _OPERATORS[name] = operator
         return operator
 
     return add
+
+
+def _check_declared(name: str, operator: type[Operator]) -> None:
+    """What every listing and every model needs to know of an operator, asked for when it registers."""
+    if not (isinstance(operator, type) and issubclass(operator, Operator)):
+        raise TriuneError(f"operator '{name}' must be a subclass of triune.Operator")
+    if (other := vars(operator).get("name", name)) != name:
+        raise TriuneError(f"{operator.__qualname__} is registered as '{other}' already: derive a class of its own")
+    for attribute in ("summary", "scores", "decoder_cache"):
+        if not isinstance(getattr(operator, attribute, None), str):
+            raise TriuneError(f"operator '{name}' must say its {attribute} as a string")
+    for method in ("forward", "costs"):
+        if method not in _methods(operator):
+            raise TriuneError(f"operator '{name}' must implement {method}")
+    if not dataclasses.is_dataclass(operator.Settings):
+        raise TriuneError(f"operator '{name}': its Settings must be a dataclass")
+    for setting in dataclasses.fields(operator.Settings):
+        if setting.default is dataclasses.MISSING and setting.default_factory is dataclasses.MISSING:
+            raise TriuneError(f"operator '{name}': its setting '{setting.name}' needs a default")
+
+
+def _methods(operator: type[Operator]) -> set[str]:
+    """Everything that the operator or a base below `Operator` defines itself."""
+    return {name for base in operator.__mro__[: operator.__mro__.index(Operator)] for name in vars(base)}
 
 
 def names() -> list[str]:
@@ -65,6 +89,7 @@ def settings_for(name: str, given: Mapping[str, Any] | None) -> Any:
     for key in given or {}:
         if key not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
+            has += "; who changes config.operator also sets config.operator_settings = None"
             raise TriuneError(f"operator '{name}' has no setting '{key}'{_did_you_mean(key, known)}: {has}")
     try:
         return operator.Settings(**(given or {}))
@@ -83,6 +108,8 @@ def load_plugin(where: str) -> None:
     is_file = where.endswith(".py")
     if is_file and not Path(where).is_file():
         raise TriuneError(f"plugin file '{where}' does not exist")
+    if not is_file and Path(where).exists() and not Path(where).is_dir():
+        raise TriuneError(f"plugin '{where}' is not a Python file: its name must end in .py")
     try:
         if is_file:
             _import_file(Path(where))

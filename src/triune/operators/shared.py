@@ -27,7 +27,7 @@ class SharedSettings:
     # ones: all at one · normal: around one, with `role_spread` as standard deviation · signed: dq at +1 or -1 at
     # random (so c is), dk and dv at one.
     role_start: Literal["ones", "normal", "signed"] = "ones"
-    role_spread: float = 0.1
+    role_spread: float | int = 0.1
 
     @property
     def vectors(self) -> list[str]:
@@ -46,6 +46,8 @@ class SharedSettings:
             )
         if self.role_start == "normal" and not self.vectors:
             raise ValueError("role_start='normal' does not apply with role_vectors='none': leave it out")
+        if not 0 <= self.role_spread < float("inf"):
+            raise ValueError(f"role_spread is a standard deviation: {self.role_spread} is not one")
         if self.role_spread != 0.1 and self.role_start != "normal":
             raise ValueError(f"role_spread applies to role_start='normal' only, not to '{self.role_start}'")
 
@@ -119,12 +121,13 @@ class SharedAttention(Operator):
     @torch.no_grad()
     def fold(self, output: nn.Linear) -> None:
         score_scale = self._score_scale()
+        trained = any(parameter.requires_grad for parameter in self.parameters())
         if hasattr(self, "value_scale"):
             output.weight.mul_(self.value_scale)  # the columns of the weight are the inputs
         for vector in self.settings.vectors:
             delattr(self, vector)
         if score_scale is not None:
-            self.score_scale = nn.Parameter(score_scale * self.shape.default_scale)
+            self.score_scale = nn.Parameter(score_scale * self.shape.default_scale, requires_grad=trained)
         super().fold(output)
 
     @classmethod

@@ -42,7 +42,7 @@ def operators_table(described: list[dict[str, Any]]) -> Table:
 
 def parameter_tables(study: dict[str, Any]) -> list[Table]:
     tables = [_layer_table(study), *(_model_table(study, head) for head in study["heads"])]
-    if study["paper"]:
+    if study["paper"] and study["paper"]["table_4"]:
         tables.append(_paper_table(study))
     return tables
 
@@ -95,7 +95,7 @@ def _model_table(study: dict[str, Any], head: str) -> Table:
                 _mebibytes(count["bytes_training_adam"]),
             ]
         )
-    if study["paper"]:
+    if any(row["model"][head]["printed_in_paper"] for row in study["operators"].values()):
         table.notes.insert(0, "¹ the figure that the paper's Table 4 prints for this operator.")
     return table
 
@@ -135,5 +135,5 @@ def settings_table(described: list[dict[str, Any]]) -> Table:
 def _choices(setting: dict[str, Any]) -> str:
     default, values = setting["default"], setting["values"]
     if isinstance(values, list):
-        return ", ".join([default, *(value for value in values if value != default)])
+        return ", ".join(str(value) for value in [default, *(value for value in values if value != default)])
     return f"{default}" + (f" ({values})" if values else "")

@@ -30,7 +30,7 @@ class Table:
     def print_to(self, console: Console) -> None:
         table = RichTable(title=escape(self.title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
         for number, column in enumerate(self.columns):
-            table.add_column(escape(column), justify="left" if self._is_text(number) else "right")
+            table.add_column(escape(column), no_wrap=number == 0, justify="left" if self._is_text(number) else "right")
         for row in self.rows:
             table.add_row(*(escape(cell) for cell in row))
         console.print(table)
