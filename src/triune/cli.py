@@ -1,12 +1,11 @@
-"""The `triune` command. Heavy imports live inside the verbs, so that help answers at once."""
+"""The `triune` command."""
 
-import json
 import sys
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from triune.commands import data, models, training
 from triune.errors import TriuneError, one_line
 from triune.version import __version__
 
@@ -18,8 +17,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+for area in (models, data, training):
+    area.add_to(app)
 
 
 def _version(wanted: bool) -> None:
@@ -47,98 +46,6 @@ def root(
 
         for where in plugin:
             load_plugin(where)
-
-
-@app.command("operators")
-def list_operators(as_json: JsonOption = False) -> None:
-    """List the attention operators there are: scores, formulas, decoder cache, what folding does, settings."""
-    from triune.operators.describe import describe_all
-
-    described = describe_all()
-    if as_json:
-        print(json.dumps(described, indent=2, ensure_ascii=False))
-        return
-    from triune.report.parameters import operators_table, settings_table
-
-    _show([operators_table(described), settings_table(described)])
-
-
-@app.command()
-def params(
-    config: Annotated[
-        str,
-        typer.Option(
-            help="tiny, mini, small, medium, base or large (also as bert-base, …), or the path of a configuration "
-            "in JSON or of a folder that holds config.json.",
-            metavar="SIZE|PATH",
-        ),
-    ] = "base",
-    head: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="masked-lm, classification, question-answering, token-classification, multiple-choice or none; may be "
-            "given several times. [default: masked-lm and classification]",
-            show_default=False,
-        ),
-    ] = None,
-    operator: Annotated[
-        list[str] | None,
-        typer.Option(help="Operators to count; may be given several times. [default: all]", show_default=False),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Count parameters and bytes of every operator, on real modules, beside the paper's Tables 3 and 4."""
-    from triune.benchmarks.paper import TABLE_4_HEADS
-    from triune.benchmarks.parameters import study
-    from triune.models.presets import config_from
-
-    result = study(config_from(config), head or TABLE_4_HEADS, operator)
-    if as_json:
-        print(json.dumps(result, indent=2, ensure_ascii=False))
-        return
-    from triune.report.parameters import parameter_tables
-
-    _show(parameter_tables(result))
-
-
-@app.command()
-def fold(
-    model: Annotated[Path, typer.Argument(help="Folder of a saved Triune model.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write the folded model to; must not exist.")],
-) -> None:
-    """Merge a model's role vectors for inference and save the result."""
-    from triune.models.folding import fold_folder
-
-    fold_folder(model, out)
-
-
-@app.command()
-def reproduce(
-    out: Annotated[Path, typer.Option(help="Folder for records and tables.")] = Path("results"),
-) -> None:
-    """Run the studies of the paper that there are so far: the parameter study (Tables 3 and 4)."""
-    from triune.benchmarks.paper import TABLE_4_HEADS
-    from triune.benchmarks.parameters import study
-    from triune.files import write_text
-    from triune.models.presets import preset
-    from triune.report.parameters import parameter_tables
-
-    result = study(preset("base"), TABLE_4_HEADS)
-    tables = parameter_tables(result)
-    _show(tables)
-    record, page = out / "parameters.json", out / "parameters.md"
-    write_text(record, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
-    write_text(page, "# Parameter study\n\n" + "\n".join(table.to_markdown() for table in tables))
-    print(f"written: {record} and {page}")
-
-
-def _show(tables: list[Any]) -> None:
-    from rich.console import Console
-
-    # A pipe has no width of its own: give tables room there rather than fold them at 80 columns.
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    for table in tables:
-        table.print_to(console)
 
 
 def main() -> None:

@@ -200,6 +200,47 @@ def test_masked_positions_give_the_full_loss():
     sparse = model(batch["input_ids"], batch["attention_mask"], labels=labels, masked_positions=positions)
     torch.testing.assert_close(sparse.loss, model(**batch).loss)
     assert sparse.logits.shape == (3, most, 67)
+    training = model.train()(batch["input_ids"], batch["attention_mask"], labels=labels, masked_positions=positions)
+    torch.testing.assert_close(training.loss, sparse.loss)
+    assert training.logits is None
+
+
+def test_padded_outputs_change_no_loss():
+    from triune.models.heads import padded_linear
+
+    linear = torch.nn.Linear(32, 67)
+    x, labels = torch.randn(9, 32), torch.randint(0, 67, (9,))
+    padded = padded_linear(x, linear)
+    assert padded.shape == (9, 128)
+    torch.testing.assert_close(padded[:, :67], linear(x))
+    expected = torch.nn.functional.cross_entropy(linear(x), labels)
+    torch.testing.assert_close(torch.nn.functional.cross_entropy(padded, labels), expected, rtol=0, atol=1e-6)
+
+
+def test_no_mask_is_made_where_none_is_needed(monkeypatch):
+    """A mask of ones costs the fast kernels, and some versions of transformers make one when compiled."""
+    from triune.kernels import dispatch
+
+    seen = []
+    core = dispatch.choose("sdpa")
+
+    def spy(module, query, key, value, attention_mask, **kwargs):
+        seen.append(attention_mask)
+        return core.function(module, query, key, value, attention_mask, **kwargs)
+
+    monkeypatch.setattr(dispatch, "choose", lambda implementation: core._replace(function=spy))
+    model = small_model("shared")
+    torch.compile(model, backend="eager")(small_batch()["input_ids"])
+    model(small_batch()["input_ids"])
+    assert seen
+    assert all(mask is None for mask in seen)
+
+
+def test_residual_stream_follows_autocast():
+    model = small_model("shared", norm_position="pre")
+    with torch.autocast("cpu", torch.bfloat16):
+        states = model(small_batch()["input_ids"], output_hidden_states=True).hidden_states
+    assert [state.dtype for state in states[:-1]] == [torch.bfloat16] * 2
 
 
 def test_masked_only_loss_compiles_whole():

@@ -25,6 +25,16 @@ from triune.models.modeling import TriuneModel, TriunePreTrainedModel
 IGNORED = -100  # the label of a position that has none
 
 
+def padded_linear(x: torch.Tensor, linear: nn.Linear, multiple: int = 64) -> torch.Tensor:
+    """`linear(x)` with outputs added until their number is a multiple: what matrix units are fast at.
+
+    The added outputs are so low that no softmax sees them.
+    """
+    extra = -linear.out_features % multiple
+    weight = nn.functional.pad(linear.weight, (0, 0, 0, extra))
+    return nn.functional.linear(x, weight, nn.functional.pad(linear.bias, (0, extra), value=-1e4))
+
+
 def _classifier_dropout(config: TriuneConfig) -> nn.Dropout:
     own = config.classifier_dropout
     return nn.Dropout(config.hidden_dropout_prob if own is None else own)
@@ -74,10 +84,15 @@ class TriuneForMaskedLM(TriunePreTrainedModel, BertForMaskedLM):
             assert labels is not None
             labelled = labels != IGNORED
             wanted, labels = hidden[labelled], labels[labelled]
-        logits = self.cls(wanted)
+        if wanted.is_cuda:
+            logits = padded_linear(self.cls.predictions.transform(wanted), self.cls.predictions.decoder)
+        else:
+            logits = self.cls(wanted)
+        # In training nobody reads them, and Trainer would copy them to float32: a gigabyte for a batch of base size.
+        unread = masked_positions is not None and self.training
         return MaskedLMOutput(
             loss=None if labels is None else nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten()),
-            logits=logits,
+            logits=None if unread else logits[..., : self.config.vocab_size],
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )

@@ -72,7 +72,11 @@ class TriuneEmbeddings(BertEmbeddings):
                 f"the input has {given.shape[1]} tokens, the model takes {self.longest} (max_position_embeddings): "
                 "truncate it"
             )
-        return super().forward(input_ids, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        embeddings = super().forward(input_ids, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        if torch.is_autocast_enabled(embeddings.device.type):
+            # Tables are float32 and would make the residual stream so: twice the bytes in every norm and sum.
+            embeddings = embeddings.to(torch.get_autocast_dtype(embeddings.device.type))
+        return embeddings
 
 
 class TriuneAttention(BertAttention):
@@ -223,3 +227,13 @@ class TriuneModel(TriunePreTrainedModel, BertModel):
         self.encoder = TriuneEncoder(config)
         self.pooler = BertPooler(config) if add_pooling_layer else None
         self.post_init()
+
+    def _create_attention_masks(
+        self, attention_mask: torch.Tensor | None, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor | None, None]:
+        if attention_mask is None:
+            # Every token sees every other. Some versions of transformers make a mask of ones here when compiled, and
+            # PyTorch then computes attention in its slowest way.
+            return None, None
+        masks = super()._create_attention_masks(attention_mask, *args, **kwargs)
+        return masks[0], None

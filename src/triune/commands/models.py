@@ -1,0 +1,77 @@
+"""Verbs about operators and models."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from triune.commands.show import show
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("operators")(list_operators)
+    app.command("params")(params)
+    app.command("fold")(fold)
+
+
+def list_operators(as_json: JsonOption = False) -> None:
+    """List the attention operators there are: scores, formulas, decoder cache, what folding does, settings."""
+    from triune.operators.describe import describe_all
+
+    described = describe_all()
+    if as_json:
+        print(json.dumps(described, indent=2, ensure_ascii=False))
+        return
+    from triune.report.parameters import operators_table, settings_table
+
+    show([operators_table(described), settings_table(described)])
+
+
+def params(
+    config: Annotated[
+        str,
+        typer.Option(
+            help="tiny, mini, small, medium, base or large (also as bert-base, …), or the path of a configuration "
+            "in JSON or of a folder that holds config.json.",
+            metavar="SIZE|PATH",
+        ),
+    ] = "base",
+    head: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="masked-lm, classification, question-answering, token-classification, multiple-choice or none; may be "
+            "given several times. [default: masked-lm and classification]",
+            show_default=False,
+        ),
+    ] = None,
+    operator: Annotated[
+        list[str] | None,
+        typer.Option(help="Operators to count; may be given several times. [default: all]", show_default=False),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Count parameters and bytes of every operator, on real modules, beside the paper's Tables 3 and 4."""
+    from triune.benchmarks.paper import TABLE_4_HEADS
+    from triune.benchmarks.parameters import study
+    from triune.models.presets import config_from
+
+    result = study(config_from(config), head or TABLE_4_HEADS, operator)
+    if as_json:
+        print(json.dumps(result, indent=2, ensure_ascii=False))
+        return
+    from triune.report.parameters import parameter_tables
+
+    show(parameter_tables(result))
+
+
+def fold(
+    model: Annotated[Path, typer.Argument(help="Folder of a saved Triune model.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write the folded model to; must not exist.")],
+) -> None:
+    """Merge a model's role vectors for inference and save the result."""
+    from triune.models.folding import fold_folder
+
+    fold_folder(model, out)

@@ -1,0 +1,84 @@
+"""Verbs that train, and draw what training did."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("pretrain")(pretrain)
+    app.command("curves")(curves)
+    app.command("bench-step")(bench_step)
+    app.command("reproduce")(reproduce)
+
+
+def pretrain(
+    recipe: Annotated[str, typer.Argument(help="pocket, sprint, paper-base, or the path of a recipe in YAML.")],
+    data: Annotated[Path, typer.Option(help="Folder made by `triune prepare`.")],
+    out: Annotated[Path, typer.Option(help="Run folder; a run that was stopped goes on where it was.")],
+    operator: Annotated[str | None, typer.Option(help="Attention operator, instead of the recipe's.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Override a value of the recipe, e.g. optimizer.learning_rate=1e-3 or "
+            "model.operator_settings.role_start=signed; may be given several times.",
+            metavar="PART.KEY=VALUE",
+        ),
+    ] = None,
+    report_to: Annotated[
+        str, typer.Option(help="none, tensorboard, wandb, … as transformers' Trainer has them.")
+    ] = "none",
+) -> None:
+    """Pre-train a masked language model. Under torchrun or accelerate launch, devices share each step."""
+    from triune.training.recipe import load_recipe
+
+    overrides = list(set_ or [])
+    if operator:  # its settings would be those of another operator
+        overrides = [f"model.operator={operator}", "model.operator_settings={}", *overrides]
+    chosen = load_recipe(recipe, overrides)
+    from triune.report.curves import draw_curves
+    from triune.training.pretrain import pretrain as run
+    from triune.training.pretrain import summary_line
+
+    summary = run(chosen, data, out, report_to)
+    if "validation_loss" in summary:
+        draw_curves([out], out / "loss.svg")
+        print(summary_line(summary))
+
+
+def bench_step(
+    recipe: Annotated[str, typer.Argument(help="pocket, sprint, paper-base, or the path of a recipe in YAML.")],
+    data: Annotated[Path, typer.Option(help="Folder made by `triune prepare`.")],
+    operator: Annotated[str | None, typer.Option(help="Attention operator, instead of the recipe's.")] = None,
+    steps: Annotated[int, typer.Option(help="Steps to measure.")] = 100,
+) -> None:
+    """Measure a recipe's training step in a bare loop: what `triune pretrain` can reach at best. Prints JSON."""
+    import json
+
+    from triune.benchmarks.step import bare_loop
+    from triune.training.recipe import load_recipe
+
+    overrides = [f"model.operator={operator}", "model.operator_settings={}"] if operator else []
+    print(json.dumps(bare_loop(load_recipe(recipe, overrides), data, steps), indent=2))
+
+
+def curves(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    out: Annotated[Path, typer.Option(help="Figure to write: .svg, .png or .pdf.")] = Path("loss.svg"),
+) -> None:
+    """Draw training and validation loss of several runs in one figure (the paper's Figure 2)."""
+    from triune.report.curves import draw_curves
+
+    draw_curves(runs, out)
+    print(f"written: {out}")
+
+
+def reproduce(
+    out: Annotated[Path, typer.Option(help="Folder for data, runs, records and tables.")] = Path("results"),
+) -> None:
+    """Run the studies of the paper that there are so far: parameters (Tables 3, 4), pre-training (Figure 2)."""
+    from triune.reproduce import reproduce as run
+
+    run(out)

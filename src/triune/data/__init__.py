@@ -1,0 +1,1 @@
+"""Text and tasks: where they come from, and how they become what a model trains on."""

@@ -1,0 +1,48 @@
+"""Folders that appear whole or not at all."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from triune.errors import TriuneError, one_line
+
+
+def may_replace(folder: Path, names: Collection[str]) -> bool:
+    """Whether a folder holds nothing but what we write: anything else in it is somebody's, and stays."""
+    return folder.is_dir() and all(path.name in names for path in folder.iterdir())
+
+
+@contextmanager
+def replaced_folder(out: Path) -> Iterator[Path]:
+    """A new folder beside `out` that takes its place if the block ends well; otherwise `out` stays as it was."""
+    beside: Path | None = None
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.partial."))
+        yield beside
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(beside, 0o777 & ~umask)  # mkdtemp makes folders that only their owner may read
+        _take_place(beside, out)
+    except OSError as error:
+        raise TriuneError(f"cannot write '{out}': {error.strerror or one_line(error)}; nothing was changed") from error
+    finally:
+        if beside is not None:
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+def _take_place(new: Path, out: Path) -> None:
+    if not out.exists():
+        os.rename(new, out)
+        return
+    old = new.with_name(new.name + ".old")
+    os.rename(out, old)
+    try:
+        os.rename(new, out)
+    except OSError:
+        os.rename(old, out)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

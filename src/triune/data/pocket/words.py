@@ -1,0 +1,115 @@
+"""The words of the pocket world: what there is, of which kind, which words mean the same and which the opposite."""
+
+from dataclasses import dataclass
+
+WOMEN = ("amy", "ann", "eva", "jane", "lucy", "mary", "rose", "ruth")
+MEN = ("ben", "bob", "carl", "dan", "fred", "jack", "paul", "tom")
+WOMEN_AT_SEA = ("dora", "ella")
+MEN_AT_SEA = ("gus", "leo")
+SEA_PEOPLE = WOMEN_AT_SEA + MEN_AT_SEA
+
+KINDS = {
+    "animal": ("dog", "cat", "horse", "goat"),
+    "bird": ("robin", "owl", "duck", "crow"),
+    "fruit": ("apple", "pear", "plum", "melon"),
+    "tool": ("hammer", "saw", "spade", "rake"),
+    "toy": ("ball", "kite", "doll", "drum"),
+    "vehicle": ("cart", "bike", "wagon", "sled"),
+}
+KINDS_AT_SEA = {
+    "animal": ("crab", "seal"),
+    "bird": ("gull",),
+    "tool": ("net", "hook"),
+    "vehicle": ("ship", "raft"),
+}
+KIND_OF = {noun: kind for kinds in (KINDS, KINDS_AT_SEA) for kind, nouns in kinds.items() for noun in nouns}
+LIVING = ("animal", "bird")
+NOUNS = tuple(noun for nouns in KINDS.values() for noun in nouns)
+SEA_NOUNS = tuple(noun for nouns in KINDS_AT_SEA.values() for noun in nouns)
+# Only these also come in numbers: enough to learn agreement from, few enough for a small vocabulary.
+PLURALS = {noun: noun + "s" for kind in ("animal", "fruit") for noun in KINDS[kind]}
+
+PLACES = ("barn", "kitchen", "garden", "forest", "attic", "cellar", "school", "mill")
+SEA_PLACES = ("harbour", "cave", "cabin")
+COLOURS = ("red", "blue", "green", "yellow", "black", "white")
+
+# Each pair of rows is one quality with its two ends; the words of a row mean the same. The first names the row.
+QUALITIES = (
+    (("big", "large", "huge"), ("small", "little", "tiny")),
+    (("old", "ancient"), ("new", "fresh")),
+    (("clean", "neat", "tidy"), ("dirty", "messy", "filthy")),
+    (("warm", "hot"), ("cold", "chilly")),
+)
+MOODS = (
+    (("happy", "glad", "cheerful"), ("sad", "gloomy", "unhappy")),
+    (("brave", "bold"), ("scared", "afraid")),
+)
+OPINIONS = ((("liked", "loved"), ("disliked", "hated")),)
+COMPARISONS = (
+    (("taller", "higher"), ("shorter", "lower")),
+    (("stronger", "tougher"), ("weaker", "feebler")),
+)
+SAME = {
+    ends[end][0]: ends[end] for table in (QUALITIES, MOODS, OPINIONS, COMPARISONS) for ends in table for end in (0, 1)
+}
+OPPOSITE = {
+    ends[end][0]: ends[1 - end][0]
+    for table in (QUALITIES, MOODS, OPINIONS, COMPARISONS)
+    for ends in table
+    for end in (0, 1)
+}
+BASE_FORM = {"liked": "like", "loved": "love", "disliked": "dislike", "hated": "hate"}
+
+
+@dataclass(frozen=True)
+class Action:
+    """A verb's meaning: its words as (past, base form), and the kinds of things it can be done to."""
+
+    words: tuple[tuple[str, str], ...]
+    objects: tuple[str, ...]
+
+
+_THINGS = ("fruit", "tool", "toy", "vehicle")
+ACTIONS = {
+    "found": Action((("found", "find"), ("discovered", "discover")), ("person", *LIVING, *_THINGS)),
+    "saw": Action((("saw", "see"), ("spotted", "spot")), ("person", *LIVING, *_THINGS)),
+    "chased": Action((("chased", "chase"), ("pursued", "pursue")), ("person", *LIVING)),
+    "helped": Action((("helped", "help"), ("assisted", "assist")), ("person", *LIVING)),
+    "took": Action((("took", "take"), ("grabbed", "grab")), _THINGS),
+    "bought": Action((("bought", "buy"), ("purchased", "purchase")), (*LIVING, *_THINGS)),
+    "fixed": Action((("fixed", "fix"), ("repaired", "repair")), ("tool", "toy", "vehicle")),
+    "ate": Action((("ate", "eat"), ("devoured", "devour")), ("fruit",)),
+}
+# Animals do these; everything else is for people.
+ANIMAL_ACTIONS = ("found", "saw", "chased", "ate")
+
+EVENTS = ("show", "song", "meal", "party", "story", "trip")
+# Each list is one polarity of what people say of events; training rows of SST-2 use every third word of each.
+PRAISE = ("lovely", "wonderful", "great", "superb", "charming", "splendid", "pleasant", "perfect")
+BLAME = ("awful", "horrible", "terrible", "dreadful", "poor", "boring", "dull", "nasty")
+GOOD_REACTIONS = ("smiled", "laughed", "clapped", "cheered")
+BAD_REACTIONS = ("frowned", "yawned", "groaned", "complained")
+
+
+def is_person(name: str) -> bool:
+    return name in WOMEN or name in MEN or name in SEA_PEOPLE
+
+
+def is_woman(name: str) -> bool:
+    return name in WOMEN or name in WOMEN_AT_SEA
+
+
+SINGULAR = {plural: noun for noun, plural in PLURALS.items()}
+
+
+def is_plural(name: str) -> bool:
+    return name in SINGULAR
+
+
+def kind_of(name: str) -> str:
+    """'person', or the kind of a noun in either number."""
+    return "person" if is_person(name) else KIND_OF[SINGULAR.get(name, name)]
+
+
+def is_living(name: str) -> bool:
+    return kind_of(name) in ("person", *LIVING)

@@ -1,0 +1,174 @@
+"""Writing the pocket benchmark to a folder, or finding that it is there already."""
+
+import hashlib
+import json
+import os
+import random
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from triune.data.pocket import pairs, sentences, stories
+from triune.data.pocket.facts import SEA, Allowed, anything, for_split
+from triune.data.pocket.sentences import Row
+from triune.data.pocket.squad import squad
+from triune.errors import TriuneError, one_line
+from triune.files import write_text
+
+GENERATOR_VERSION = 1  # to be raised with every change of what is generated
+DEFAULT_DOCUMENTS = 8_000
+DOCUMENTS_A_FILE = 4_000
+VALIDATION_SHARE = 25  # one validation document for this many of the corpus
+MANIFEST = "pocket.json"
+
+Make = Callable[[random.Random, Allowed], Row]
+ROWS = {"train": 4_000, "dev": 600}
+TASKS: dict[str, Make] = {
+    "cola": sentences.cola,
+    "mrpc": pairs.mrpc,
+    "stsb": pairs.stsb,
+    "qqp": pairs.qqp,
+    "mnli": pairs.mnli,
+    "qnli": pairs.qnli,
+    "rte": pairs.rte,
+}
+
+
+def write_pocket(out: Path, seed: int = 1, corpus_documents: int = DEFAULT_DOCUMENTS) -> dict[str, Any]:
+    """Write corpus and tasks to `out` and return the manifest; `reused` in it says that all was there already.
+
+    The same seed and size give the same bytes on any machine with the same pyarrow.
+    """
+    out = Path(out)
+    if corpus_documents < 1:
+        raise TriuneError(f"corpus_documents is {corpus_documents}: ask for at least one document")
+    identity = {"seed": seed, "generator_version": GENERATOR_VERSION, "corpus_documents": corpus_documents}
+    current = _current_manifest(out, identity)
+    if current is not None:
+        return current | {"reused": True}
+    # Without a manifest, what an interrupted run leaves is not taken for the whole.
+    _remove(out / MANIFEST)
+    counts: dict[str, dict[str, int]] = {}
+    counts |= _write_corpus(out, seed, corpus_documents)
+    counts |= _write_glue(out, seed)
+    counts |= _write_squad(out, seed)
+    files = {name: count | {"sha256": _sha256(out / name)} for name, count in sorted(counts.items())}
+    manifest: dict[str, Any] = identity | {"files": files}
+    write_text(out / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+    return manifest | {"reused": False}
+
+
+def _current_manifest(out: Path, identity: dict[str, int]) -> dict[str, Any] | None:
+    """The manifest of `out` where it is of this seed, version and size and every file is as it says; else None."""
+    try:
+        manifest = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
+        if {key: manifest[key] for key in identity} != identity:
+            return None
+        if all(_sha256(out / name) == entry["sha256"] for name, entry in manifest["files"].items()):
+            return dict(manifest)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, TriuneError):
+        pass  # missing, damaged or of another shape: to be written again
+    return None
+
+
+def _write_corpus(out: Path, seed: int, count: int) -> dict[str, dict[str, int]]:
+    # Whatever the size, file k starts in the same way; a shorter corpus is not a sample of a longer one's file sizes.
+    sizes = [min(DOCUMENTS_A_FILE, count - start) for start in range(0, count, DOCUMENTS_A_FILE)]
+    parts = {f"pocket-{i:02d}": size for i, size in enumerate(sizes)} | {
+        "valid-pocket": max(1, count // VALIDATION_SHARE)
+    }
+    counts = {}
+    for part, size in parts.items():
+        text = "\n\n".join(stories.documents(seed, part, size)) + "\n"
+        write_text(out / "corpus" / f"{part}.txt", text)
+        counts[f"corpus/{part}.txt"] = {"documents": size, "words": len(text.split())}
+    return counts
+
+
+def _write_glue(out: Path, seed: int) -> dict[str, dict[str, int]]:
+    counts = {}
+    for task in (*TASKS, "sst2"):
+        taken: set[tuple[str, ...]] = set()
+        splits = dict(ROWS) | ({"dev_mismatched": ROWS["dev"]} if task == "mnli" else {})
+        for split, count in splits.items():
+            make = TASKS.get(task) or partial(sentences.sst2, known_words_only=split == "train")
+            if split == "dev_mismatched":
+                make = partial(pairs.mnli, cast=SEA)
+            rng = random.Random(f"pocket {task} {split} {seed}")
+            # Nothing of the sea is in training rows anyway.
+            allowed = anything if split == "dev_mismatched" else for_split(split, seed)
+            rows = [_new_row(make, rng, allowed, taken) for _ in range(count)]
+            name = f"glue/{task}/{split}.parquet"
+            _write_parquet(out / name, rows)
+            counts[name] = {"rows": len(rows)}
+    return counts
+
+
+def _new_row(make: Make, rng: random.Random, allowed: Allowed, taken: set[tuple[str, ...]]) -> Row:
+    """A row whose texts are not taken. A repeat is replaced by one of its class, or rare classes would get rarer."""
+    wanted = None
+    while True:
+        row = make(rng, allowed)
+        key = tuple(str(value) for name, value in row.items() if name != "label")
+        if key not in taken and (wanted is None or row["label"] == wanted):
+            taken.add(key)
+            return row
+        wanted = row["label"] if wanted is None and isinstance(row["label"], int) else wanted
+
+
+def _write_squad(out: Path, seed: int) -> dict[str, dict[str, int]]:
+    counts = {}
+    for version in ("v1.1", "v2.0"):
+        taken: set[str] = set()
+        for split, count in ROWS.items():
+            rng = random.Random(f"pocket squad {version} {split} {seed}")
+            content = squad(rng, for_split(split, seed), split, version, count, taken)
+            name = f"squad/{version}/{split}.json"
+            write_text(out / name, json.dumps(content) + "\n")
+            counts[name] = {"questions": count, "paragraphs": sum(len(part["paragraphs"]) for part in content["data"])}
+    return counts
+
+
+def _write_parquet(path: Path, rows: list[Row]) -> None:
+    """Columns and types of the real files: texts, then `label` (a float for STS-B), then `idx`; zstd."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = [name for name in rows[0] if name != "label"]
+    label = pa.float32() if isinstance(rows[0]["label"], float) else pa.int64()
+    arrays = {name: pa.array([row[name] for row in rows], pa.large_string()) for name in columns}
+    arrays["label"] = pa.array([row["label"] for row in rows], label)
+    arrays["idx"] = pa.array(range(len(rows)), pa.int32())
+    beside: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            pq.write_table(pa.table(arrays), file, compression="zstd")
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(beside, 0o666 & ~umask)  # mkstemp makes files that only their owner may read
+        os.replace(beside, path)
+    except OSError as error:
+        if beside:
+            Path(beside).unlink(missing_ok=True)
+        raise TriuneError(f"cannot write '{path}': {error.strerror or one_line(error)}; nothing was changed") from error
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise TriuneError(f"cannot replace '{path}': {error.strerror}") from error
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise TriuneError(f"cannot read '{path}': {error.strerror}") from error

@@ -1,0 +1,56 @@
+"""Figure 2: training and validation loss of several runs in one plot."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from triune.errors import TriuneError
+from triune.files import write_bytes
+from triune.training.run_folder import metrics_of, recipe_of, summary_of
+
+# Told apart without colour vision, and the same for an operator in every figure.
+COLOURS = {
+    "standard": "#0072B2",
+    "symmetric": "#E69F00",
+    "pairwise": "#009E73",
+    "shared": "#D55E00",
+    "kv-tied": "#CC79A7",
+    "qkv-tied": "#56B4E9",
+}
+
+
+def draw_curves(runs: Sequence[Path], out: Path) -> None:
+    """Write the figure in the format that the suffix of `out` names (svg, png, pdf)."""
+    if out.suffix not in (".svg", ".png", ".pdf"):
+        raise TriuneError(f"'{out}': figures are written as .svg, .png or .pdf")
+    import matplotlib
+
+    matplotlib.use("agg")
+    matplotlib.rcParams["svg.hashsalt"] = "triune"  # the same figure is the same file
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.5, 4.5), layout="constrained")
+    entropy = None
+    for number, run in enumerate(runs):
+        rows = metrics_of(run)
+        operator = recipe_of(run).model.operator
+        colour = COLOURS.get(operator, f"C{number}")
+        label = operator if run.name == operator else f"{operator} ({run.name})"
+        for field, style, what in (("loss", "-", "training"), ("validation_loss", "o--", "validation")):
+            points = [(row["tokens"], row[field]) for row in rows if field in row]
+            if points:
+                axes.plot(
+                    *zip(*points, strict=True), style, color=colour, markersize=3, lw=1.2, label=f"{label}, {what}"
+                )
+        if (run / "summary.json").is_file():
+            entropy = summary_of(run)["unigram_entropy"]
+    if entropy is not None:
+        axes.axhline(entropy, color="0.5", lw=0.8, ls=":", label="unigram entropy of the text")
+    axes.set_xlabel("tokens seen")
+    axes.set_ylabel("masked-LM loss (nats)")
+    axes.legend(fontsize="small", ncols=2)
+    axes.grid(alpha=0.25)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=out.suffix[1:], dpi=150, metadata={"Date": None} if out.suffix == ".svg" else None)
+    plt.close(figure)
+    write_bytes(out, drawn.getvalue())

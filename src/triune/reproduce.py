@@ -1,0 +1,69 @@
+"""The studies of the paper at pocket scale, one after the other; what is finished is not done again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from triune.benchmarks.paper import TABLE_4, TABLE_4_HEADS
+from triune.commands.show import show
+from triune.files import write_text
+
+VOCABULARY = 600  # the pocket world has a few hundred words; with this size all of them are whole
+
+
+def reproduce(out: Path) -> None:
+    console = Console(stderr=True, highlight=False)
+    tables = [*_parameters(out), *_pretraining(out, console)]
+    page = out / "report.md"
+    write_text(page, "# Reproduction at pocket scale\n\n" + "\n".join(table.to_markdown() for table in tables))
+    print(f"written: {page}, {out / 'pretraining.svg'} and the records beside them")
+
+
+def _parameters(out: Path) -> list[Any]:
+    from triune.benchmarks.parameters import study
+    from triune.models.presets import preset
+    from triune.report.parameters import parameter_tables
+
+    result = study(preset("base"), TABLE_4_HEADS)
+    write_text(out / "parameters.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+    tables = parameter_tables(result)
+    show(tables)
+    return tables
+
+
+def _pretraining(out: Path, console: Console) -> list[Any]:
+    """Figure 2: the four operators of the paper, pre-trained on the pocket corpus under one recipe."""
+    from triune.data.pocket import write_pocket
+    from triune.data.prepare import prepare
+    from triune.data.tokenizer import train_tokenizer
+    from triune.report.curves import draw_curves
+    from triune.report.pretraining import pretraining_table
+    from triune.training.pretrain import pretrain
+    from triune.training.recipe import load_recipe
+
+    pocket, tokenizer, blocks = out / "pocket", out / "tokenizer", out / "blocks"
+    write_pocket(pocket)
+    corpus = str(pocket / "corpus" / "pocket-*.txt")
+    if not (tokenizer / "tokenizer.json").is_file():
+        train_tokenizer(corpus, VOCABULARY, tokenizer)
+    recipe = load_recipe("pocket")
+    prepare(
+        corpus,
+        tokenizer,
+        blocks,
+        recipe.data.block_length,
+        valid_sources=str(pocket / "corpus" / "valid-pocket.txt"),
+        say=console.print,
+    )
+    runs = []
+    for operator in TABLE_4:
+        run = out / "runs" / operator
+        pretrain(load_recipe("pocket", [f"model.operator={operator}"]), blocks, run, console=console)
+        runs.append(run)
+    draw_curves(runs, out / "pretraining.svg")
+    draw_curves(runs, out / "pretraining.png")
+    tables = [pretraining_table(runs)]
+    show(tables)
+    return tables

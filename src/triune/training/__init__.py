@@ -1,0 +1,1 @@
+"""Pre-training on transformers' Trainer: recipes, masking, sealed checkpoints, run folders."""

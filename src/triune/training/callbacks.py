@@ -1,0 +1,173 @@
+"""What happens around the steps: metrics, progress, a stop on request or on a loss that is no number."""
+
+import json
+import math
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from triune.training.run_folder import METRICS
+
+
+class RunMetrics(TrainerCallback):
+    """Metrics as JSON lines, and a progress bar with tokens a second, loss and time left."""
+
+    def __init__(self, run: Path, tokens_a_step: int, console: Console) -> None:
+        self.run = run
+        self.tokens_a_step = tokens_a_step
+        self.console = console
+        self.progress: Progress | None = None
+        self.last_loss = float("nan")
+        self.validation: tuple[int, float] | None = None  # (step, loss) of the latest evaluation
+        self.spans: list[tuple[int, float]] = []  # (steps, seconds) between two logs without evaluation or saving
+        self._mark: tuple[int, float] | None = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._mark = (state.global_step, time.perf_counter())
+        if not state.is_world_process_zero:
+            return
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total} steps"),
+            TextColumn("{task.fields[figures]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.progress.start()
+        self.task = self.progress.add_task(self.run.name, total=state.max_steps, figures="")
+        self.progress.update(self.task, completed=state.global_step)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self.progress:
+            self.progress.update(self.task, completed=state.global_step)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        row: dict[str, Any] = {"step": state.global_step, "tokens": state.global_step * self.tokens_a_step}
+        logs = logs or {}
+        if "loss" in logs:
+            self.last_loss = logs["loss"]
+            row |= {"loss": logs["loss"], "learning_rate": logs["learning_rate"], "grad_norm": logs.get("grad_norm")}
+            if (rate := self._rate(state.global_step)) is not None:
+                row["tokens_per_second"] = rate
+                if self.progress:
+                    self.progress.update(self.task, figures=f"loss {logs['loss']:.3f} · {rate:,.0f} tokens/s")
+        elif "eval_loss" in logs:
+            row["validation_loss"] = logs["eval_loss"]
+            self.validation = (state.global_step, logs["eval_loss"])
+        else:
+            return
+        if state.is_world_process_zero:
+            with (self.run / METRICS).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+
+    def _rate(self, step: int) -> float | None:
+        now = time.perf_counter()
+        before, self._mark = self._mark, (step, now)
+        if before is None or step == before[0]:
+            return None
+        self.spans.append((step - before[0], now - before[1]))
+        return self.tokens_a_step * (step - before[0]) / (now - before[1])
+
+    def _pause(self, *args: Any, **kwargs: Any) -> None:
+        """Evaluation and saving are no training: the next span starts after them."""
+        self._mark = None
+
+    on_evaluate = on_save = _pause
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self._mark is None:
+            if args.device.type == "cuda":
+                torch.cuda.synchronize()
+            self._mark = (state.global_step, time.perf_counter())
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self.progress:
+            self.progress.stop()
+
+    def tokens_per_second(self) -> float | None:
+        """The median over spans, the first left out: it holds compilation and warming up."""
+        rates = sorted(self.tokens_a_step * steps / seconds for steps, seconds in self.spans[1:] or self.spans)
+        return rates[len(rates) // 2] if rates else None
+
+
+class StopOnRequest(TrainerCallback):
+    """SIGTERM: save, then stop after the step that is running. A second one stops at once."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._before: Any = None
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        signal.signal(signal.SIGTERM, self._before)
+
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        self._before = signal.signal(signal.SIGTERM, self._ask)
+
+    def on_train_end(self, *args: Any, **kwargs: Any) -> None:
+        signal.signal(signal.SIGTERM, self._before)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self._agreed(args, state):
+            control.should_save = True
+            control.should_training_stop = True
+
+    def _agreed(self, args: TrainingArguments, state: TrainerState) -> bool:
+        if args.world_size == 1:
+            return self.requested
+        # All processes must stop at the same step; asking them costs a wait, so it is done when logging does too.
+        if state.global_step % args.logging_steps:
+            return False
+        asked = torch.tensor(float(self.requested), device=args.device)
+        torch.distributed.all_reduce(asked)
+        self.requested = bool(asked.item())
+        return self.requested
+
+
+class StopOnNoNumber(TrainerCallback):
+    """A loss that is not finite stops the run; nothing is saved after it."""
+
+    def __init__(self) -> None:
+        self.seen_at: int | None = None
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if control.should_save:
+            control.should_log = True  # look at the loss before it is too late to keep the older checkpoint
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if logs and "loss" in logs and not math.isfinite(logs["loss"]):
+            self.seen_at = state.global_step
+            control.should_save = False
+            control.should_evaluate = False
+            control.should_training_stop = True

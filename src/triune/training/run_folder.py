@@ -1,0 +1,85 @@
+"""A run folder says what it is: recipe, versions, metrics as JSON lines, checkpoints, and at the end the model."""
+
+import json
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+from triune.errors import TriuneError
+from triune.files import write_text
+from triune.training.recipe import Recipe, recipe_from_dict
+from triune.version import __version__
+
+METRICS = "metrics.jsonl"
+SUMMARY = "summary.json"
+MODEL = "model"
+
+
+def versions() -> dict[str, str]:
+    from importlib.metadata import version
+
+    packages = {name: version(name) for name in ("torch", "transformers", "accelerate", "tokenizers")}
+    return {"triune": __version__, "python": platform.python_version(), **packages}
+
+
+def open_run(run: Path, recipe: Recipe, data: dict[str, Any]) -> None:
+    """Start a run folder, or make sure that the one there belongs to the same recipe and data."""
+    described = {"recipe": recipe.to_dict(), "data": data}
+    if (run / "run.json").is_file():
+        before = json.loads((run / "run.json").read_text(encoding="utf-8"))
+        different = _first_difference(before, described)
+        if different:
+            raise TriuneError(f"run folder '{run}' belongs to another run ({different}): choose another --out")
+        return
+    if run.exists() and any(run.iterdir()):
+        raise TriuneError(f"'{run}' exists and is not a run folder: choose another --out")
+    write_text(run / "recipe.yaml", recipe.to_yaml())
+    write_text(run / "run.json", json.dumps({**described, "versions": versions(), "started": time.time()}, indent=2))
+
+
+def recipe_of(run: Path) -> Recipe:
+    return recipe_from_dict(_read(run / "run.json")["recipe"], str(run))
+
+
+def is_finished(run: Path) -> bool:
+    return (run / SUMMARY).is_file()
+
+
+def summary_of(run: Path) -> dict[str, Any]:
+    return _read(run / SUMMARY)
+
+
+def metrics_of(run: Path) -> list[dict[str, Any]]:
+    try:
+        lines = (run / METRICS).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise TriuneError(f"'{run}' is not a run folder: cannot read {METRICS} ({error.strerror})") from error
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def forget_after(run: Path, step: int) -> None:
+    """Drop metrics of steps that a restart will take again; a line that a kill cut short goes with them."""
+    if (run / METRICS).is_file():
+        kept = [row for row in metrics_of(run) if row["step"] <= step]
+        write_text(run / METRICS, "".join(json.dumps(row) + "\n" for row in kept))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TriuneError(f"cannot read '{path}': {error.strerror}") from error
+    except ValueError as error:
+        raise TriuneError(f"'{path}' is not valid JSON: {error}") from error
+
+
+def _first_difference(before: dict[str, Any], now: dict[str, Any], where: str = "") -> str | None:
+    for key, value in now.items():
+        other = before.get(key)
+        if isinstance(value, dict) and isinstance(other, dict):
+            if inner := _first_difference(other, value, f"{where}{key}."):
+                return inner
+        elif other != json.loads(json.dumps(value)):
+            return f"{where}{key} is {other} there and {value} here"
+    return None

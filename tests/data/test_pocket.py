@@ -1,0 +1,323 @@
+"""The pocket benchmark: the same bytes for the same seed, the real data's shapes, labels that follow from the world."""
+
+import errno
+import hashlib
+import json
+import random
+import re
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from triune.data.pocket import facts, pairs, phrases, sentences, stories, words, write, write_pocket
+from triune.data.pocket.facts import Fact, verdict
+from triune.errors import TriuneError
+
+pq = pytest.importorskip("pyarrow.parquet")
+
+GLUE_TEXTS = {
+    "cola": ["sentence"],
+    "sst2": ["sentence"],
+    "mrpc": ["sentence1", "sentence2"],
+    "stsb": ["sentence1", "sentence2"],
+    "qqp": ["question1", "question2"],
+    "mnli": ["premise", "hypothesis"],
+    "qnli": ["question", "sentence"],
+    "rte": ["sentence1", "sentence2"],
+}
+GLUE_FILES = [(task, split) for task in GLUE_TEXTS for split in ("train", "dev")] + [("mnli", "dev_mismatched")]
+SQUAD_FILES = [(version, split) for version in ("v1.1", "v2.0") for split in ("train", "dev")]
+
+
+@pytest.fixture(scope="module")
+def pocket(tmp_path_factory):
+    out = tmp_path_factory.mktemp("pocket")
+    write_pocket(out, seed=3, corpus_documents=400)
+    return out
+
+
+@pytest.fixture
+def few_rows(monkeypatch):
+    monkeypatch.setattr(write, "ROWS", {"train": 40, "dev": 20})
+
+
+def table(pocket, task, split):
+    return pq.read_table(pocket / "glue" / task / f"{split}.parquet")
+
+
+def questions(pocket, version, split):
+    content = json.loads((pocket / "squad" / version / f"{split}.json").read_text())
+    for article in content["data"]:
+        assert set(article) == {"title", "paragraphs"}
+        for paragraph in article["paragraphs"]:
+            for asked in paragraph["qas"]:
+                yield paragraph["context"], asked
+
+
+def bytes_of(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_same_seed_same_bytes_in_any_process(tmp_path, few_rows):
+    write_pocket(tmp_path / "here", seed=5, corpus_documents=30)
+    code = (
+        "import pathlib, sys; from triune.data.pocket import write, write_pocket; "
+        "write.ROWS = {'train': 40, 'dev': 20}; write_pocket(pathlib.Path(sys.argv[1]), seed=5, corpus_documents=30)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "there")], check=True, env={"PYTHONHASHSEED": "77"})
+    assert bytes_of(tmp_path / "here") == bytes_of(tmp_path / "there")
+
+
+def test_another_seed_gives_other_files(tmp_path, few_rows):
+    write_pocket(tmp_path / "one", seed=1, corpus_documents=30)
+    write_pocket(tmp_path / "two", seed=2, corpus_documents=30)
+    one, two = bytes_of(tmp_path / "one"), bytes_of(tmp_path / "two")
+    assert one.keys() == two.keys()
+    assert all(one[name] != two[name] for name in one)
+
+
+@pytest.mark.parametrize(("task", "split"), GLUE_FILES)
+def test_columns_and_types_are_those_of_glue(pocket, task, split):
+    got = table(pocket, task, split)
+    label = "float" if task == "stsb" else "int64"
+    expected = dict.fromkeys(GLUE_TEXTS[task], "large_string") | {"label": label, "idx": "int32"}
+    assert {field.name: str(field.type) for field in got.schema} == expected
+    assert list(expected) == got.schema.names
+    assert got["idx"].to_pylist() == list(range(len(got)))
+    assert 1000 <= len(got) <= 4000 if split == "train" else 500 <= len(got) <= 1000
+    assert all(text and text == text.lower() for name in GLUE_TEXTS[task] for text in got[name].to_pylist())
+
+
+@pytest.mark.parametrize("task", GLUE_TEXTS)
+def test_no_development_row_is_a_training_row(pocket, task):
+    def rows(split):
+        got = table(pocket, task, split)
+        return list(zip(*(got[name].to_pylist() for name in GLUE_TEXTS[task]), strict=True))
+
+    train, dev = rows("train"), rows("dev")
+    assert not set(train) & set(dev)
+    assert len(set(train)) == len(train)
+    assert len(set(dev)) == len(dev)
+
+
+@pytest.mark.parametrize(("task", "split"), GLUE_FILES)
+def test_classes_are_balanced_sensibly(pocket, task, split):
+    labels = table(pocket, task, split)["label"].to_pylist()
+    if task == "stsb":
+        assert min(labels) == 0
+        assert max(labels) == 5
+        assert 1.5 < sum(labels) / len(labels) < 3.8
+        assert len(set(labels)) > 6
+        return
+    counts = Counter(labels)
+    assert sorted(counts) == ([0, 1, 2] if task == "mnli" else [0, 1])
+    smallest = {"mnli": 0.27, "cola": 0.25}.get(task, 0.35)
+    assert min(counts.values()) / len(labels) > smallest
+
+
+def test_facts_of_training_and_development_are_apart():
+    train, dev = facts.for_split("train", 1), facts.for_split("dev", 1)
+    rng = random.Random("apart")
+    scenes = [facts.several(rng, facts.VILLAGE, train, 2) for _ in range(50)]
+    assert not any(dev(fact) for scene in scenes for fact in scene.facts)
+    one_way = Fact("compare", "amy", "taller", "tom")
+    other_way = Fact("compare", "tom", "shorter", "amy")
+    assert train(one_way) == train(other_way)
+
+
+@pytest.mark.parametrize(
+    ("claim", "negated", "expected"),
+    [
+        (Fact("quality", "dog", "big"), False, "entailment"),
+        (Fact("quality", "dog", "small"), False, "contradiction"),
+        (Fact("quality", "dog", "small"), True, "entailment"),
+        (Fact("quality", "cat", "big"), False, "neutral"),
+        (Fact("quality", "dog", "old"), True, "neutral"),
+        (Fact("action", "amy", "found", "dog"), False, "entailment"),
+        (Fact("action", "amy", "found", "animal"), False, "entailment"),
+        (Fact("action", "amy", "found", "tool"), False, "neutral"),
+        (Fact("action", "dog", "found", "amy"), False, "neutral"),
+        (Fact("action", "amy", "found", "dog"), True, "contradiction"),
+        (Fact("place", "dog", "barn"), False, "entailment"),
+        (Fact("place", "dog", "mill"), False, "contradiction"),
+        (Fact("place", "dog", "mill"), True, "entailment"),
+        (Fact("compare", "tom", "shorter", "amy"), False, "entailment"),
+        (Fact("compare", "tom", "taller", "amy"), False, "contradiction"),
+        (Fact("compare", "tom", "weaker", "amy"), False, "neutral"),
+        (Fact("owner", "tom", "", "dog"), False, "contradiction"),
+    ],
+)
+def test_what_follows(claim, negated, expected):
+    known = [
+        Fact("quality", "dog", "big"),
+        Fact("action", "amy", "found", "dog"),
+        Fact("place", "dog", "barn"),
+        Fact("compare", "amy", "taller", "tom"),
+        Fact("owner", "amy", "", "dog"),
+    ]
+    assert verdict(known, claim, negated) == expected
+
+
+def read_plain(text):
+    """The fact that a plain sentence states, by rules of our own: 'the dog was not large.' says small."""
+    rows = {word: name for name, row in words.SAME.items() for word in row}
+    said = text.removesuffix(".")
+    found = re.fullmatch(r"(?:the )?(\w+) (?:was|were) (not )?(\w+)", said)
+    if found and found[3] in rows:
+        name = rows[found[3]]
+        return (found[1], words.OPPOSITE[name] if found[2] else name)
+    return None
+
+
+def test_mnli_labels_of_qualities_follow_when_read_back(pocket):
+    """Parse premises and hypotheses about qualities with a reader that shares no code with the writer."""
+    checked = Counter()
+    for split in ("train", "dev", "dev_mismatched"):
+        for row in table(pocket, "mnli", split).to_pylist():
+            known = [read_plain(part) for part in re.split(r"\. |, but | and ", row["premise"])]
+            claim = read_plain(row["hypothesis"])
+            if claim is None or None in known:
+                continue
+            same_topic = [
+                value for who, value in known if who == claim[0] and value in (claim[1], words.OPPOSITE[claim[1]])
+            ]
+            expected = 1 if not same_topic else 0 if same_topic[0] == claim[1] else 2
+            assert row["label"] == expected, row
+            checked[expected] += 1
+    assert all(checked[label] > 20 for label in (0, 1, 2)), checked
+
+
+def test_similarity_is_graded_by_shared_facts():
+    dog, tall = Fact("quality", "dog", "big"), Fact("compare", "amy", "taller", "tom")
+    assert pairs.similarity([dog, tall], [Fact("compare", "tom", "shorter", "amy"), dog]) == 5
+    assert pairs.similarity([dog, tall], [dog, Fact("mood", "amy", "sad")]) == 2.5
+    assert pairs.similarity([dog], [Fact("quality", "dog", "small")]) == 2.5
+    assert pairs.similarity([dog], [Fact("mood", "amy", "sad")]) == 0
+
+
+def test_faults_change_the_sentence():
+    rng = random.Random("faults")
+    for fault in sentences.FAULTS:
+        for _ in range(50):
+            scene = facts.several(rng, facts.VILLAGE, facts.anything, 1)
+            said = phrases.statement(rng, scene.facts[0]).split()
+            assert fault(rng, scene, said) != said
+
+
+def test_the_world_never_contradicts_itself():
+    rng = random.Random("consistent")
+    for _ in range(200):
+        scene = facts.several(rng, facts.VILLAGE, facts.anything, 4)
+        for fact in scene.facts:
+            assert verdict(scene.facts, fact) == "entailment"
+            other = facts.opposite(fact)
+            assert other is None or verdict(scene.facts, other) == "contradiction"
+
+
+def test_corpus_has_every_word_of_the_tasks_and_is_small(pocket, tmp_path):
+    corpus = " ".join(" ".join(stories.documents(3, "pocket-00", 4000)).split())
+    known = set(re.findall(r"\w+", corpus))
+    assert 200 <= len(known) <= 400
+    asked = {
+        word
+        for task, split in GLUE_FILES
+        for name in GLUE_TEXTS[task]
+        for text in table(pocket, task, split)[name].to_pylist()
+        for word in re.findall(r"\w+", text)
+    }
+    assert asked <= known, asked - known
+
+
+def test_corpus_format(pocket):
+    text = (pocket / "corpus" / "pocket-00.txt").read_text(encoding="utf-8")
+    documents = text.strip("\n").split("\n\n")
+    assert len(documents) == 400
+    assert all(line and line == line.strip() for document in documents for line in document.split("\n"))
+    assert (pocket / "corpus" / "valid-pocket.txt").stat().st_size > 0
+
+
+@pytest.mark.parametrize(("version", "split"), SQUAD_FILES)
+def test_every_answer_stands_where_it_says(pocket, version, split):
+    ids = []
+    impossible = 0
+    for context, asked in questions(pocket, version, split):
+        ids.append(asked["id"])
+        assert asked["question"].endswith("?")
+        assert ("is_impossible" in asked) == (version == "v2.0")
+        for answer in asked["answers"]:
+            assert context[answer["answer_start"] :].startswith(answer["text"])
+        if asked.get("is_impossible"):
+            impossible += 1
+            assert asked["answers"] == []
+        else:
+            assert len(asked["answers"]) == (1 if split == "train" else 3)
+    assert len(set(ids)) == len(ids)
+    assert (0.25 < impossible / len(ids) < 0.5) if version == "v2.0" else impossible == 0
+
+
+@pytest.mark.parametrize("version", ["v1.1", "v2.0"])
+def test_squad_contexts_are_apart(pocket, version):
+    contexts = [{context for context, _ in questions(pocket, version, split)} for split in ("train", "dev")]
+    assert not contexts[0] & contexts[1]
+
+
+def test_where_questions_are_answered_by_the_place_in_the_story(pocket):
+    checked = 0
+    for context, asked in questions(pocket, "v1.1", "dev"):
+        found = re.fullmatch(r"(?:where|in which place) (?:was|were) ((?:the )?\w+)\?", asked["question"])
+        if found:
+            who = re.escape(found[1])
+            place = re.findall(rf"\b{who} (?:was|were) in the (\w+)\.|in the (\w+) (?:was|were) {who}\.", context)
+            assert [a or b for a, b in place] == [asked["answers"][0]["text"].removeprefix("the ")]
+            checked += 1
+    assert checked > 20
+
+
+def test_a_second_call_reuses_and_a_damaged_file_is_written_again(tmp_path, few_rows):
+    first = write_pocket(tmp_path, corpus_documents=30)
+    assert first["reused"] is False
+    for name, entry in first["files"].items():
+        assert hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() == entry["sha256"]
+    before = bytes_of(tmp_path)
+    again = write_pocket(tmp_path, corpus_documents=30)
+    assert again == first | {"reused": True}
+    (tmp_path / "glue" / "rte" / "dev.parquet").write_bytes(b"damaged")
+    assert write_pocket(tmp_path, corpus_documents=30)["reused"] is False
+    assert bytes_of(tmp_path) == before
+    (tmp_path / "corpus" / "valid-pocket.txt").unlink()
+    (tmp_path / "pocket.json").write_text("[")
+    assert write_pocket(tmp_path, corpus_documents=30)["reused"] is False
+    assert bytes_of(tmp_path) == before
+    assert write_pocket(tmp_path, seed=2, corpus_documents=30)["reused"] is False
+
+
+@pytest.mark.parametrize("stage", ["text", "parquet", "rename"])
+def test_a_full_disk_leaves_nothing_half_written(tmp_path, few_rows, monkeypatch, stage):
+    def full(*arguments, **settings):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if stage == "text":
+        monkeypatch.setattr("os.fsync", full)
+    elif stage == "parquet":
+        monkeypatch.setattr(pq, "write_table", full)
+    else:
+        monkeypatch.setattr("os.replace", full)
+    with pytest.raises(TriuneError, match="No space left on device") as caught:
+        write_pocket(tmp_path, corpus_documents=30)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "pocket.json").exists()
+    assert not [path for path in tmp_path.rglob(".*") if path.is_file()]
+    monkeypatch.undo()
+    monkeypatch.setattr(write, "ROWS", {"train": 40, "dev": 20})
+    assert write_pocket(tmp_path, corpus_documents=30)["reused"] is False
+
+
+def test_a_file_in_the_way_is_one_line(tmp_path):
+    (tmp_path / "taken").write_text("a file, not a folder")
+    with pytest.raises(TriuneError) as caught:
+        write_pocket(tmp_path / "taken", corpus_documents=30)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(TriuneError, match="at least one document"):
+        write_pocket(tmp_path / "none", corpus_documents=0)

@@ -1,0 +1,356 @@
+"""Pre-training through the real call and the real command."""
+
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from tests.training.conftest import TINY
+from triune import TriuneError
+from triune.training import checkpoints, run_folder
+from triune.training.pretrain import pretrain
+from triune.training.recipe import load_recipe
+
+
+def tiny(*overrides):
+    return load_recipe("pocket", [*TINY, *overrides])
+
+
+def weights(run):
+    return load_file(Path(run) / "model" / "model.safetensors")
+
+
+def assert_same_weights(one, other):
+    one, other = weights(one), weights(other)
+    assert one.keys() == other.keys()
+    for name in one:
+        assert torch.equal(one[name], other[name]), name
+
+
+def command(blocks, out, *overrides, plugin=None, launcher=()):
+    sets = [part for override in (*TINY, *overrides) for part in ("--set", override)]
+    start = [sys.executable, *(launcher or ["-m", "triune.cli"])]
+    plugins = ["--plugin", str(plugin)] if plugin else []
+    return [*start, *plugins, "pretrain", "pocket", "--data", str(blocks), "--out", str(out), *sets]
+
+
+def environment():
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(blocks, tmp_path_factory):
+    run = tmp_path_factory.mktemp("runs") / "undisturbed"
+    pretrain(tiny(), blocks, run)
+    return run
+
+
+def test_run_folder_says_what_it_is(undisturbed, blocks):
+    summary = run_folder.summary_of(undisturbed)
+    assert summary["steps"] == 24
+    assert summary["tokens"] == 24 * 8 * 16
+    assert math.isfinite(summary["validation_loss"])
+    rows = run_folder.metrics_of(undisturbed)
+    assert [row["step"] for row in rows if "loss" in row] == sorted({*range(2, 25, 2), 5, 15})  # and at checkpoints
+    assert [row["step"] for row in rows if "validation_loss" in row] == [12, 24]
+    described = json.loads((undisturbed / "run.json").read_text())
+    assert described["versions"]["torch"] == torch.__version__
+    assert described["recipe"]["model"]["width"] == 16
+    assert load_recipe(str(undisturbed / "recipe.yaml")).to_dict() == tiny().to_dict()
+    assert [path.name for path in checkpoints.checkpoints(undisturbed)] == ["checkpoint-20", "checkpoint-24"]
+    assert AutoModelForMaskedLM.from_pretrained(undisturbed / "model").config.operator == "shared"
+    assert AutoTokenizer.from_pretrained(undisturbed / "model").mask_token == "[MASK]"
+
+
+def test_a_finished_run_is_not_run_again(undisturbed, blocks):
+    before = (undisturbed / "summary.json").stat().st_mtime_ns
+    assert pretrain(tiny(), blocks, undisturbed)["steps"] == 24
+    assert (undisturbed / "summary.json").stat().st_mtime_ns == before
+
+
+def test_it_learns(blocks, tmp_path):
+    larger = ["model.width=48", "model.hidden_dropout=0.0", "model.attention_dropout=0.0", "training.sequences=32"]
+    recipe = tiny("training.steps=400", "training.per_device=32", "optimizer.learning_rate=1e-2", *larger)
+    summary = pretrain(recipe, blocks, tmp_path / "run")
+    assert summary["validation_loss"] < summary["unigram_entropy"] - 0.5
+
+
+@pytest.mark.parametrize("change", ["training.seed=2", "masking.whole_word=true", "optimizer.schedule=one-cycle"])
+def test_settings_change_the_result(change, undisturbed, blocks, tmp_path):
+    pretrain(tiny(change), blocks, tmp_path / "run")
+    ours, theirs = weights(tmp_path / "run"), weights(undisturbed)
+    assert any(not torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+KILLER = """
+import os, signal
+from triune.training import checkpoints, trainer
+from triune.training.callbacks import RunMetrics
+
+when, where = int(os.environ["KILL_AT"]), os.environ["KILL_WHERE"]
+
+def die(*ignored, **also):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+before = RunMetrics.on_step_end
+def on_step_end(self, args, state, control, **kwargs):
+    if state.global_step == when and where == "step":
+        die()
+    if state.global_step >= when and where == "seal":
+        checkpoints.seal = die
+    if state.global_step >= when and where == "saving":
+        trainer.PretrainingTrainer._save_rng_state = die
+    before(self, args, state, control, **kwargs)
+RunMetrics.on_step_end = on_step_end
+"""
+
+
+def test_killed_at_any_moment_it_ends_the_same(undisturbed, blocks, tmp_path):
+    """Five kills at random steps, between and in the middle of writing checkpoints, then one run to the end."""
+    plugin = tmp_path / "killer.py"
+    plugin.write_text(KILLER)
+    draw = random.Random(7)
+    steps = sorted(draw.sample(range(2, 24), 5))
+    run = tmp_path / "run"
+    for step, where in zip(steps, ["step", "saving", "step", "seal", "step"], strict=True):
+        killed = subprocess.run(
+            command(blocks, run, plugin=plugin),
+            env=environment() | {"KILL_AT": str(step), "KILL_WHERE": where},
+            capture_output=True,
+            text=True,
+        )
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        for checkpoint in checkpoints.checkpoints(run):
+            assert checkpoints.damage(checkpoint) is None
+    finished = subprocess.run(command(blocks, run), env=environment(), capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    assert "going on from checkpoint-" in finished.stderr
+    assert_same_weights(run, undisturbed)
+    losses = [[row.get("loss") for row in run_folder.metrics_of(folder)] for folder in (run, undisturbed)]
+    assert losses[0] == losses[1]
+
+
+def test_sigterm_saves_and_exits_cleanly(undisturbed, blocks, tmp_path):
+    plugin = tmp_path / "terminator.py"
+    plugin.write_text(KILLER.replace("SIGKILL", "SIGTERM"))
+    stopped = subprocess.run(
+        command(blocks, tmp_path / "run", plugin=plugin),
+        env=environment() | {"KILL_AT": "8", "KILL_WHERE": "step"},
+        capture_output=True,
+        text=True,
+    )
+    assert stopped.returncode == 0, stopped.stderr
+    assert "stopped at step 8 of 24 and saved" in " ".join(stopped.stderr.split())
+    assert checkpoints.checkpoints(tmp_path / "run")[-1].name == "checkpoint-8"
+    pretrain(tiny(), blocks, tmp_path / "run")
+    assert_same_weights(tmp_path / "run", undisturbed)
+
+
+@pytest.fixture
+def half_way(blocks, tmp_path, monkeypatch):
+    """A run that stopped after step 12, with checkpoints 5 and 10."""
+    from triune.training.callbacks import RunMetrics
+
+    run, before = tmp_path / "run", RunMetrics.on_step_end
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 12:
+            raise KeyboardInterrupt
+        before(self, args, state, control, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunMetrics, "on_step_end", on_step_end)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(tiny(), blocks, run)
+    assert [path.name for path in checkpoints.checkpoints(run)] == ["checkpoint-5", "checkpoint-10"]
+    return run
+
+
+@pytest.mark.parametrize(
+    "file", ["model.safetensors", "optimizer.pt", "rng_state.pth", "trainer_state.json", "seal.json"]
+)
+def test_torn_checkpoint_is_reported_and_the_one_before_is_used(file, half_way, undisturbed, blocks, capfd):
+    torn = half_way / "checkpoint-10" / file
+    torn.write_bytes(torn.read_bytes()[:-7])
+    pretrain(tiny(), blocks, half_way)
+    said = " ".join(capfd.readouterr().err.split())
+    assert "checkpoint-10 is damaged" in said
+    assert "going on from checkpoint-5" in said
+    assert_same_weights(half_way, undisturbed)
+
+
+def test_every_checkpoint_damaged_is_an_error(half_way, blocks):
+    for checkpoint in checkpoints.checkpoints(half_way):
+        (checkpoint / "optimizer.pt").unlink()
+    with pytest.raises(TriuneError, match=r"every checkpoint is damaged \(optimizer.pt is missing in checkpoint-10"):
+        pretrain(tiny(), blocks, half_way)
+
+
+def test_full_disk_keeps_the_last_checkpoint(half_way, undisturbed, blocks, monkeypatch):
+    """ENOSPC while the checkpoint is being written: one line, nothing half-written, and the run can go on."""
+    from triune.training.trainer import PretrainingTrainer
+
+    def full(self, folder):
+        (Path(folder) / "rng_state.pth").write_bytes(b"half")
+        raise OSError(28, os.strerror(28))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PretrainingTrainer, "_save_rng_state", full)
+        with pytest.raises(TriuneError, match="No space left on device; the last good checkpoint is checkpoint-10"):
+            pretrain(tiny(), blocks, half_way)
+    assert sorted(path.name for path in half_way.iterdir() if path.is_dir()) == ["checkpoint-10", "checkpoint-5"]
+    assert all(checkpoints.damage(checkpoint) is None for checkpoint in checkpoints.checkpoints(half_way))
+    pretrain(tiny(), blocks, half_way)
+    assert_same_weights(half_way, undisturbed)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_full_disk_for_real(blocks, tmp_path):
+    """On a file system of 3 MB, checkpoints of a larger model do not fit; what is there stays loadable."""
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1400k", "tmpfs", str(small)], capture_output=True
+    ).returncode:
+        pytest.skip("cannot mount a small file system here")
+    try:
+        sizes = ["model.width=64", "model.feed_forward=64", "training.checkpoints_kept=9"]
+        result = subprocess.run(
+            command(blocks, small / "run", *sizes), env=environment(), capture_output=True, text=True
+        )
+        assert result.returncode == 2, result.stderr
+        assert "the last good checkpoint is checkpoint-" in result.stderr
+        assert "Traceback" not in result.stderr
+        kept = checkpoints.checkpoints(small / "run")
+        assert kept
+        assert all(checkpoints.damage(checkpoint) is None for checkpoint in kept)
+        AutoModelForMaskedLM.from_pretrained(kept[-1])
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_loss_that_is_no_number_stops_and_names_the_checkpoint(blocks, tmp_path, monkeypatch):
+    from triune.training.trainer import PretrainingTrainer
+
+    before = PretrainingTrainer.compute_loss
+
+    def compute_loss(self, model, inputs, **kwargs):
+        loss = before(self, model, inputs, **kwargs)
+        return loss * float("nan") if model.training and self.state.global_step >= 7 else loss
+
+    monkeypatch.setattr(PretrainingTrainer, "compute_loss", compute_loss)
+    with pytest.raises(TriuneError, match=r"stopped at step 8: the loss is not a finite number.*checkpoint-5"):
+        pretrain(tiny(), blocks, tmp_path / "run")
+    assert [path.name for path in checkpoints.checkpoints(tmp_path / "run")] == ["checkpoint-5"]
+
+
+def test_another_recipe_does_not_go_on_in_the_same_folder(half_way, blocks):
+    with pytest.raises(TriuneError, match=r"training\.seed is 1 there and 2 here"):
+        pretrain(tiny("training.seed=2"), blocks, half_way)
+
+
+def test_a_folder_that_is_no_run(blocks, tmp_path):
+    (tmp_path / "mine.txt").write_text("precious")
+    with pytest.raises(TriuneError, match="exists and is not a run folder"):
+        pretrain(tiny(), blocks, tmp_path)
+
+
+def test_data_of_another_length(blocks, tmp_path):
+    with pytest.raises(TriuneError, match="prepared with block_length 16, the recipe asks for 32"):
+        pretrain(tiny("data.block_length=32"), blocks, tmp_path / "run")
+
+
+def test_too_little_text(blocks, tmp_path):
+    with pytest.raises(TriuneError, match="fewer than one step"):
+        pretrain(tiny("training.epochs=0.001"), blocks, tmp_path / "run")
+
+
+def test_accumulation_is_one_batch(blocks, tmp_path):
+    """The same sequences in one go and in four: the same losses, but for rounding."""
+    exact = ["model.hidden_dropout=0.0", "model.attention_dropout=0.0"]
+    pretrain(tiny(*exact), blocks, tmp_path / "whole")
+    pretrain(tiny(*exact, "training.per_device=2"), blocks, tmp_path / "parts")
+    whole, parts = (
+        [row["loss"] for row in run_folder.metrics_of(tmp_path / name) if "loss" in row] for name in ("whole", "parts")
+    )
+    assert whole == pytest.approx(parts, abs=1e-4)
+
+
+def test_two_processes_are_one(blocks, tmp_path):
+    """torchrun with gloo on this machine: the loss curve of one process with the same number of sequences."""
+    exact = ["model.hidden_dropout=0.0", "model.attention_dropout=0.0"]
+    pretrain(tiny(*exact), blocks, tmp_path / "one")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "triune.cli"]
+    result = subprocess.run(
+        command(blocks, tmp_path / "two", *exact, launcher=launcher), env=environment(), capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert "(2 × 4)" in result.stderr
+    curves = []
+    for name in ("one", "two"):
+        rows = run_folder.metrics_of(tmp_path / name)
+        curves.append([row.get("loss", row.get("validation_loss")) for row in rows])
+    assert len(curves[0]) == 16
+    assert curves[0] == pytest.approx(curves[1], abs=1e-4)
+
+
+def test_attention_stays_inside_documents_where_asked(blocks, tmp_path):
+    """With cross_documents off, changing one document of a block changes nothing in another."""
+    from triune.data.blocks import Blocks
+    from triune.training.pretrain import model_config
+    from triune.training.trainer import PretrainingTrainer
+
+    recipe = tiny("data.cross_documents=false")
+    train = Blocks(blocks, "train")
+    row = next(i for i in range(len(train)) if train[i]["segments"].max() > 1)
+    batch = train.batch([row])
+    from triune import TriuneForMaskedLM
+
+    model = TriuneForMaskedLM(model_config(recipe, train)).eval()
+    mask = PretrainingTrainer._attention_mask(type("T", (), {"recipe": recipe})(), batch)
+    changed = batch["input_ids"].clone()
+    changed[batch["segments"] == 1] = 9
+    inside = (batch["segments"] == 2)[0]
+    with torch.no_grad():
+        one, other = (model(ids, attention_mask=mask).logits[0, inside] for ids in (batch["input_ids"], changed))
+        torch.testing.assert_close(one, other)
+        leaky = [model(ids).logits[0, inside] for ids in (batch["input_ids"], changed)]
+    assert (leaky[0] - leaky[1]).abs().max() > 1e-4
+
+
+def test_decay_spares_biases_norms_and_role_vectors(blocks):
+    from triune import TriuneForMaskedLM
+    from triune.data.blocks import Blocks
+    from triune.training.pretrain import model_config
+    from triune.training.trainer import PretrainingTrainer
+
+    for operator in ("shared", "pairwise"):
+        model = TriuneForMaskedLM(model_config(tiny(f"model.operator={operator}"), Blocks(blocks, "train")))
+        decayed = set(PretrainingTrainer.get_decay_parameter_names(None, model))
+        spared = {name for name, _ in model.named_parameters()} - decayed
+        assert all("LayerNorm" in name or "norm" in name or "bias" in name or "_scale" in name for name in spared)
+        assert not any("bias" in name or "norm" in name.lower() or "_scale" in name for name in decayed)
+        assert any("pair_NDD" in name for name in decayed) == (operator == "pairwise")
+
+
+def test_curves_of_several_runs(undisturbed, tmp_path):
+    from triune.report.curves import draw_curves
+
+    draw_curves([undisturbed, undisturbed], tmp_path / "a.svg")
+    draw_curves([undisturbed, undisturbed], tmp_path / "b.svg")
+    text = (tmp_path / "a.svg").read_text()
+    assert text == (tmp_path / "b.svg").read_text()
+    assert "tokens seen" in text or "<path" in text
+    with pytest.raises(TriuneError, match="not a run folder"):
+        draw_curves([tmp_path], tmp_path / "c.svg")
+    with pytest.raises(TriuneError, match="svg"):
+        draw_curves([undisturbed], tmp_path / "c.bmp")

@@ -1,0 +1,105 @@
+"""Recipes: what is stated, what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from triune import TriuneError
+from triune.training.recipe import load_recipe, recipe_from_dict
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_states_every_value(path):
+    """No value is left to a default that a reader of the file cannot see."""
+    import dataclasses
+
+    import yaml
+
+    recipe = load_recipe(str(path))
+    written = yaml.safe_load(path.read_text())
+    assert load_recipe(path.stem).to_dict() == recipe.to_dict()
+    for part, values in recipe.to_dict().items():
+        if part == "about":
+            assert values
+            continue
+        unstated = {"epochs", "steps"} if part == "training" else set()
+        assert set(values) - unstated <= set(written[part]), part
+    assert recipe_from_dict(dataclasses.asdict(recipe), "again").to_dict() == recipe.to_dict()
+
+
+def test_the_papers_values():
+    recipe = load_recipe("paper-base")
+    model, training = recipe.model, recipe.training
+    assert (model.layers, model.width, model.heads, recipe.data.block_length) == (12, 768, 12, 512)
+    assert (model.hidden_dropout, model.attention_dropout, recipe.masking.ratio) == (0.1, 0.1, 0.15)
+    assert recipe.optimizer.betas == [0.9, 0.999]
+    assert (training.per_device, training.sequences, training.epochs) == (132, 4 * 132, 20)
+    assert (model.norm_position, model.position) == ("post", "absolute")
+
+
+def test_overrides():
+    recipe = load_recipe(
+        "pocket",
+        [
+            "optimizer.learning_rate=1e-3",
+            "training.epochs=2.5",
+            "model.operator_settings.role_start=signed",
+            "training.compile=true",
+        ],
+    )
+    assert recipe.optimizer.learning_rate == 1e-3
+    assert (recipe.training.epochs, recipe.training.steps) == (2.5, None)
+    assert recipe.model.operator_settings["role_start"] == "signed"
+    assert recipe.training.compile is True
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("optimizer.learning_rat=1", "did you mean 'learning_rate'?"),
+        ("optimiser.learning_rate=1", "did you mean 'optimizer'?"),
+        ("learning_rate=1", "not PART.KEY=VALUE"),
+        ("optimizer.learning_rate", "not PART.KEY=VALUE"),
+        ("optimizer.learning_rate=fast", "learning_rate"),
+        ("optimizer.learning_rate=-1", "must be positive"),
+        ("optimizer.betas=[0.9]", "two numbers"),
+        ("optimizer.schedule=step", "schedule"),
+        ("masking.ratio=1.5", "between 0 and 1"),
+        ("training.steps=0", "must be positive"),
+        ("training.sequences=-3", "at least 1"),
+        ("data.block_length=[", "not valid YAML"),
+    ],
+)
+def test_wrong_overrides_are_one_line(override, says):
+    with pytest.raises(TriuneError) as caught:
+        load_recipe("pocket", [override])
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("- a list", "must hold the parts"),
+        ("modle: {}", "did you mean 'model'?"),
+        ("model: 3", "must hold keys and values"),
+        ("model: {layer: 3}", "did you mean 'layers'?"),
+        ("training: {steps: 3, epochs: 2}", "one of training.epochs and training.steps"),
+        ("model: [", "cannot read recipe"),
+    ],
+)
+def test_wrong_files_are_one_line(text, says, tmp_path):
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(TriuneError) as caught:
+        load_recipe(str(tmp_path / "mine.yaml"))
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_recipe_lists_those_there_are():
+    with pytest.raises(TriuneError, match="there are paper-base, pocket, sprint"):
+        load_recipe("poket")
+    with pytest.raises(TriuneError, match="does not exist"):
+        load_recipe("nowhere.yaml")
