@@ -109,7 +109,7 @@ def test_classes_are_balanced_sensibly(pocket, task, split):
         assert min(labels) == 0
         assert max(labels) == 5
         assert 1.5 < sum(labels) / len(labels) < 3.8
-        assert len(set(labels)) > 6
+        assert len(set(labels)) >= 5  # graded, not two classes
         return
     counts = Counter(labels)
     assert sorted(counts) == ([0, 1, 2] if task == "mnli" else [0, 1])
