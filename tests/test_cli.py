@@ -193,13 +193,27 @@ def test_operators(triune):
         assert row["scores"] in shown
 
 
-def test_reproduce_writes_record_and_table(triune, tmp_path):
-    result = triune("reproduce", "--out", tmp_path / "out")
-    assert result.returncode == 0
-    record = json.loads((tmp_path / "out" / "parameters.json").read_text())
+def test_reproduce_writes_records_and_does_nothing_twice(tmp_path, capsys):
+    """The whole of it with a few steps of a very small model."""
+    from triune.reproduce import reproduce
+
+    few = ["training.steps=6", "training.evaluate_every=3", "training.evaluate_blocks=16", "model.width=16"]
+    out = tmp_path / "out"
+    reproduce(out, few)
+    record = json.loads((out / "parameters.json").read_text())
     assert record["operators"]["shared"]["model"]["masked-lm"]["parameters"] == 95_367_738
-    assert "| shared | 95,367,738 | 12.92 % |" in (tmp_path / "out" / "parameters.md").read_text()
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["parameters.json", "parameters.md"]
+    page = (out / "report.md").read_text()
+    assert "| shared | 95,367,738 | 12.92 % |" in page
+    assert "Unigram entropy of the text: 4." in page
+    assert "<svg" in (out / "pretraining.svg").read_text()
+    summaries = {path.parent.name: path.read_text() for path in out.glob("runs/*/summary.json")}
+    assert sorted(summaries) == ["pairwise", "shared", "standard", "symmetric"]
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
+    capsys.readouterr()
+    reproduce(out, few)
+    assert capsys.readouterr().err.count("finished already") == 4
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == before
+    assert (out / "report.md").read_text() == page
 
 
 def test_fold_of_a_saved_model(triune, tmp_path):

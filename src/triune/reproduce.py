@@ -1,6 +1,7 @@
 """The studies of the paper at pocket scale, one after the other; what is finished is not done again."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from triune.files import write_text
 VOCABULARY = 600  # the pocket world has a few hundred words; with this size all of them are whole
 
 
-def reproduce(out: Path) -> None:
+def reproduce(out: Path, overrides: Sequence[str] = ()) -> None:
+    """Write records, figures and a report to `out`; `overrides` are for the recipe, as `--set` of `triune pretrain`."""
     console = Console(stderr=True, highlight=False)
-    tables = [*_parameters(out), *_pretraining(out, console)]
+    tables = [*_parameters(out), *_pretraining(out, console, overrides)]
     page = out / "report.md"
     write_text(page, "# Reproduction at pocket scale\n\n" + "\n".join(table.to_markdown() for table in tables))
     print(f"written: {page}, {out / 'pretraining.svg'} and the records beside them")
@@ -33,7 +35,7 @@ def _parameters(out: Path) -> list[Any]:
     return tables
 
 
-def _pretraining(out: Path, console: Console) -> list[Any]:
+def _pretraining(out: Path, console: Console, overrides: Sequence[str]) -> list[Any]:
     """Figure 2: the four operators of the paper, pre-trained on the pocket corpus under one recipe."""
     from triune.data.pocket import write_pocket
     from triune.data.prepare import prepare
@@ -48,7 +50,7 @@ def _pretraining(out: Path, console: Console) -> list[Any]:
     corpus = str(pocket / "corpus" / "pocket-*.txt")
     if not (tokenizer / "tokenizer.json").is_file():
         train_tokenizer(corpus, VOCABULARY, tokenizer)
-    recipe = load_recipe("pocket")
+    recipe = load_recipe("pocket", list(overrides))
     prepare(
         corpus,
         tokenizer,
@@ -60,7 +62,7 @@ def _pretraining(out: Path, console: Console) -> list[Any]:
     runs = []
     for operator in TABLE_4:
         run = out / "runs" / operator
-        pretrain(load_recipe("pocket", [f"model.operator={operator}"]), blocks, run, console=console)
+        pretrain(load_recipe("pocket", [f"model.operator={operator}", *overrides]), blocks, run, console=console)
         runs.append(run)
     draw_curves(runs, out / "pretraining.svg")
     draw_curves(runs, out / "pretraining.png")
