@@ -43,7 +43,7 @@ def _pretraining(out: Path, console: Console, overrides: Sequence[str]) -> list[
     from triune.report.curves import draw_curves
     from triune.report.pretraining import pretraining_table
     from triune.training.pretrain import pretrain
-    from triune.training.recipe import load_recipe
+    from triune.training.recipe import load_recipe, swap_operator
 
     pocket, tokenizer, blocks = out / "pocket", out / "tokenizer", out / "blocks"
     write_pocket(pocket)
@@ -62,7 +62,9 @@ def _pretraining(out: Path, console: Console, overrides: Sequence[str]) -> list[
     runs = []
     for operator in TABLE_4:
         run = out / "runs" / operator
-        pretrain(load_recipe("pocket", [f"model.operator={operator}", *overrides]), blocks, run, console=console)
+        # The recipe's settings are those of its own operator.
+        other = [] if operator == recipe.model.operator else swap_operator(operator)
+        pretrain(load_recipe("pocket", [*other, *overrides]), blocks, run, console=console)
         runs.append(run)
     draw_curves(runs, out / "pretraining.svg")
     draw_curves(runs, out / "pretraining.png")

@@ -7,6 +7,7 @@ from triune.data.tokenizer import train_tokenizer
 
 # A model and a run so small that a step takes milliseconds.
 TINY = [
+    "model.operator_settings={}",
     "model.layers=1",
     "model.width=16",
     "model.heads=2",

@@ -32,12 +32,9 @@ def pretrain(
     ] = "none",
 ) -> None:
     """Pre-train a masked language model. Under torchrun or accelerate launch, devices share each step."""
-    from triune.training.recipe import load_recipe
+    from triune.training.recipe import load_recipe, swap_operator
 
-    overrides = list(set_ or [])
-    if operator:  # its settings would be those of another operator
-        overrides = [f"model.operator={operator}", "model.operator_settings={}", *overrides]
-    chosen = load_recipe(recipe, overrides)
+    chosen = load_recipe(recipe, [*(swap_operator(operator) if operator else []), *(set_ or [])])
     from triune.report.curves import draw_curves
     from triune.training.pretrain import pretrain as run
     from triune.training.pretrain import summary_line
@@ -58,10 +55,10 @@ def bench_step(
     import json
 
     from triune.benchmarks.step import bare_loop
-    from triune.training.recipe import load_recipe
+    from triune.training.recipe import load_recipe, swap_operator
 
-    overrides = [f"model.operator={operator}", "model.operator_settings={}"] if operator else []
-    print(json.dumps(bare_loop(load_recipe(recipe, overrides), data, steps), indent=2))
+    chosen = load_recipe(recipe, swap_operator(operator) if operator else [])
+    print(json.dumps(bare_loop(chosen, data, steps), indent=2))
 
 
 def curves(

@@ -19,6 +19,11 @@ def pretraining_table(runs: Sequence[Path]) -> Table:
             f"seed {', '.join(map(str, sorted(seeds)))}: one run each shows no significance."
         ],
     )
+    for run in runs:
+        model = recipe_of(run).model
+        if model.operator_settings:
+            said = ", ".join(f"{name} {value}" for name, value in model.operator_settings.items())
+            table.notes.append(f"{model.operator}: {said}.")
     for summary in summaries:
         table.rows.append(
             [

@@ -154,6 +154,11 @@ def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
     return recipe_from_dict(written, str(path))
 
 
+def swap_operator(operator: str) -> list[str]:
+    """Overrides that put another operator into a recipe; the settings there belong to the one that it replaces."""
+    return [f"model.operator={operator}", "model.operator_settings={}"]
+
+
 def recipe_from_dict(written: dict[str, Any], where: str) -> Recipe:
     for part in written:
         if part not in (*PARTS, "about"):
