@@ -1,10 +1,9 @@
 """Writing the pocket benchmark to a folder, or finding that it is there already."""
 
 import hashlib
+import io
 import json
-import os
 import random
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,8 +13,8 @@ from triune.data.pocket import pairs, sentences, stories
 from triune.data.pocket.facts import SEA, Allowed, anything, for_split
 from triune.data.pocket.sentences import Row
 from triune.data.pocket.squad import squad
-from triune.errors import TriuneError, one_line
-from triune.files import write_text
+from triune.errors import TriuneError
+from triune.files import write_bytes, write_text
 
 GENERATOR_VERSION = 1  # to be raised with every change of what is generated
 DEFAULT_DOCUMENTS = 8_000
@@ -141,22 +140,9 @@ def _write_parquet(path: Path, rows: list[Row]) -> None:
     arrays = {name: pa.array([row[name] for row in rows], pa.large_string()) for name in columns}
     arrays["label"] = pa.array([row["label"] for row in rows], label)
     arrays["idx"] = pa.array(range(len(rows)), pa.int32())
-    beside: str | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
-            pq.write_table(pa.table(arrays), file, compression="zstd")
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(beside, 0o666 & ~umask)  # mkstemp makes files that only their owner may read
-        os.replace(beside, path)
-    except OSError as error:
-        if beside:
-            Path(beside).unlink(missing_ok=True)
-        raise TriuneError(f"cannot write '{path}': {error.strerror or one_line(error)}; nothing was changed") from error
+    written = io.BytesIO()
+    pq.write_table(pa.table(arrays), written, compression="zstd")
+    write_bytes(path, written.getvalue())
 
 
 def _remove(path: Path) -> None:
