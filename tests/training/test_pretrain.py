@@ -69,6 +69,7 @@ def test_run_folder_says_what_it_is(undisturbed, blocks):
     assert [path.name for path in checkpoints.checkpoints(undisturbed)] == ["checkpoint-20", "checkpoint-24"]
     assert AutoModelForMaskedLM.from_pretrained(undisturbed / "model").config.operator == "shared"
     assert AutoTokenizer.from_pretrained(undisturbed / "model").mask_token == "[MASK]"
+    assert {path.suffix for path in (undisturbed / "model").iterdir()} == {".json", ".safetensors"}
 
 
 def test_a_finished_run_is_not_run_again(undisturbed, blocks):

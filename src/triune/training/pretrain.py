@@ -282,6 +282,7 @@ def _finish(
     trainer.accelerator.wait_for_everyone()
     if trainer.args.should_save:
         load_tokenizer(train.tokenizer_folder).save_pretrained(beside)
+        (beside / "training_args.bin").unlink(missing_ok=True)  # a pickle, which nobody who gets the model should read
         shutil.rmtree(run / run_folder.MODEL, ignore_errors=True)
         beside.rename(run / run_folder.MODEL)
         write_text(run / run_folder.SUMMARY, json.dumps(summary, indent=2) + "\n")
