@@ -124,3 +124,15 @@ def test_names_of_no_tokenizer(corpus, tmp_path):
     (tmp_path / "empty.txt").write_text("\n\n")
     with pytest.raises(TriuneError, match="no text"):
         train_tokenizer(tmp_path / "empty.txt", 300, tmp_path / "out")
+
+
+def test_what_cannot_be_read_is_said(tmp_path):
+    (tmp_path / "text.jsonl").write_bytes(
+        b'{"text": "a word and another word"}\n{"text": \n{"text": "bad \xff byte"}\n'
+    )
+    lines = []
+    train_tokenizer(tmp_path / "text.jsonl", 200, tmp_path / "out", min_frequency=1, say=lines.append)
+    assert len(lines) == 1
+    assert "2 documents" in lines[0]
+    assert "1 documents with malformed UTF-8" in lines[0]
+    assert "1 broken records" in lines[0]

@@ -8,6 +8,7 @@ from triune import TriuneForMaskedLM, operators, preset
 from triune.kernels.reference import reference_attention
 from triune.operators import AttentionShape
 from triune.testing import FORMS, attend
+from triune.training.masking import Masking
 
 pytestmark = [
     pytest.mark.gpu,
@@ -81,3 +82,16 @@ def test_learns_with_dropout(operator):
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
+
+
+def test_masks_are_made_without_waiting_for_the_device():
+    masking = Masking(seed=1, vocab_size=2000, mask_id=4, special_ids=(0, 1, 2, 3, 4))
+    tokens, examples = torch.randint(5, 2000, (8, 128), device="cuda"), torch.arange(8, device="cuda")
+    masking(tokens, examples)  # its tables are copied once
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        batch = masking(tokens, examples)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    on_cpu = Masking(seed=1, vocab_size=2000, mask_id=4, special_ids=(0, 1, 2, 3, 4))(tokens.cpu(), examples.cpu())
+    assert all(torch.equal(batch[name].cpu(), on_cpu[name]) for name in on_cpu)

@@ -296,12 +296,64 @@ def test_two_processes_are_one(blocks, tmp_path):
     )
     assert result.returncode == 0, result.stderr[-2000:]
     assert "(2 × 4)" in result.stderr
+    assert result.stdout.count("validation loss") == 1
     curves = []
     for name in ("one", "two"):
         rows = run_folder.metrics_of(tmp_path / name)
         curves.append([row.get("loss", row.get("validation_loss")) for row in rows])
     assert len(curves[0]) == 16
     assert curves[0] == pytest.approx(curves[1], abs=1e-4)
+
+
+FSDP = """
+distributed_type: FSDP
+num_machines: 1
+num_processes: 1
+mixed_precision: 'no'
+fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_transformer_layer_cls_to_wrap: TriuneLayer
+  fsdp_state_dict_type: FULL_STATE_DICT
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="Accelerate runs FSDP on accelerators only")
+def test_sharded_parameters_train_stop_and_go_on(blocks, tmp_path):
+    """accelerate launch with FSDP: the losses of a plain run, also after a kill, and a model that loads."""
+    exact = ["model.hidden_dropout=0.0", "model.attention_dropout=0.0"]
+    pretrain(tiny(*exact), blocks, tmp_path / "plain")
+    (tmp_path / "fsdp.yaml").write_text(FSDP)
+    (tmp_path / "killer.py").write_text(KILLER)
+    launcher = ["-m", "accelerate.commands.launch", "--config_file", str(tmp_path / "fsdp.yaml"), "-m", "triune.cli"]
+    sharded = command(blocks, tmp_path / "sharded", *exact, plugin=tmp_path / "killer.py", launcher=launcher)
+    for when, status in ((13, 1), (1000, 0)):
+        kill = {"KILL_AT": str(when), "KILL_WHERE": "step"}
+        result = subprocess.run(sharded, env=environment() | kill, capture_output=True, text=True)
+        assert result.returncode == status, result.stderr[-2000:]
+    assert "going on from checkpoint-10" in result.stderr
+    losses = [
+        [row["loss"] for row in run_folder.metrics_of(tmp_path / name) if "loss" in row]
+        for name in ("plain", "sharded")
+    ]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+    AutoModelForMaskedLM.from_pretrained(tmp_path / "sharded" / "model")
+
+
+def test_reports_to_tensorboard(blocks, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    pretrain(tiny("training.steps=4", "training.evaluate_every=4"), blocks, tmp_path / "run", report_to="tensorboard")
+    events = EventAccumulator(str(next((tmp_path / "run" / "runs").iterdir()))).Reload()
+    assert [event.step for event in events.Scalars("train/loss")] == [2, 4]
+    assert [event.step for event in events.Scalars("eval/loss")] == [4]
+
+
+def test_a_reporter_that_is_not_there_is_one_line(blocks, tmp_path):
+    with pytest.raises(TriuneError, match="unknown reporter 'tensorbored'.*tensorboard"):
+        pretrain(tiny(), blocks, tmp_path / "run", report_to="tensorbored")
+    assert not (tmp_path / "run").exists()
 
 
 def test_attention_stays_inside_documents_where_asked(blocks, tmp_path):

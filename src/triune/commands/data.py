@@ -53,7 +53,7 @@ def tokenizer(
     """Train a WordPiece tokenizer; the same text gives the same vocabulary."""
     from triune.data.tokenizer import load_tokenizer, train_tokenizer
 
-    folder = train_tokenizer(_sources(sources, document, text_field), vocab_size, out, lowercase)
+    folder = train_tokenizer(_sources(sources, document, text_field), vocab_size, out, lowercase, say=print)
     print(f"{folder}: {len(load_tokenizer(folder)):,} word pieces")
 
 

@@ -1,5 +1,6 @@
 """Verbs that train, and draw what training did."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -40,7 +41,7 @@ def pretrain(
     from triune.training.pretrain import summary_line
 
     summary = run(chosen, data, out, report_to)
-    if "validation_loss" in summary:
+    if "validation_loss" in summary and int(os.environ.get("RANK", "0")) == 0:
         draw_curves([out], out / "loss.svg")
         print(summary_line(summary))
 

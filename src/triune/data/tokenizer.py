@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,14 @@ def train_tokenizer(
     lowercase: bool = True,
     min_frequency: int = 2,
     seed: int = 1,
+    say: Callable[[str], object] = lambda line: None,
 ) -> Path:
     """Train a WordPiece vocabulary and save a BERT tokenizer; the same text gives the same files.
 
     `tokenizers` numbers continuing characters (`##c`) in the order of a hash table that differs from run to run, and
     breaks ties between merges by those numbers. So the text is read twice: first for its characters, which are handed
     to the trainer in a fixed order, then for its words. `seed` matters where sources have fractional weights.
+    `say` gets a line for each source: what was read of it, and what could not be.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
@@ -45,7 +47,10 @@ def train_tokenizer(
     draft = Tokenizer(models.WordPiece({}, unk_token="[UNK]"))
     draft.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     draft.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    alphabet = _alphabet(_texts(given, seed), draft, vocab_size, min_frequency)
+    counts = [ReadCounts() for _ in given]
+    alphabet = _alphabet(_texts(given, seed, counts), draft, vocab_size, min_frequency)
+    for source, count in zip(given, counts, strict=True):
+        say(f"{source.where}: {count.report()}")
     inner = sorted(c for c in alphabet if _continues_words(c, draft))
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
@@ -56,13 +61,13 @@ def train_tokenizer(
         continuing_subword_prefix=CONTINUES,
         show_progress=False,
     )
-    draft.train_from_iterator(_texts(given, seed), trainer)
+    draft.train_from_iterator(_texts(given, seed, [ReadCounts() for _ in given]), trainer)
     return _save(_in_order(draft.get_vocab(), alphabet, inner), lowercase, Path(out))
 
 
-def _texts(sources: list[Source], seed: int) -> Iterator[str]:
-    for source in sources:
-        for text, _ in taken_documents(source, ReadCounts(), seed):
+def _texts(sources: list[Source], seed: int, counts: list[ReadCounts]) -> Iterator[str]:
+    for source, count in zip(sources, counts, strict=True):
+        for text, _ in taken_documents(source, count, seed):
             yield text
 
 

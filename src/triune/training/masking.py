@@ -31,7 +31,8 @@ def _shifted(x: torch.Tensor, bits: int) -> torch.Tensor:
 
 def random_bits(seed: int, stream: int, examples_B: torch.Tensor, length: int) -> torch.Tensor:
     """63 random bits for each position of each example, (B, length); streams are independent of each other."""
-    start = torch.tensor(seed * 1_000_003 + stream, device=examples_B.device, dtype=torch.int64)
+    # Filled on the device: copying a number to it would wait for everything that it still has to do.
+    start = torch.full((), seed * 1_000_003 + stream, device=examples_B.device, dtype=torch.int64)
     rows = _mix(examples_B.to(torch.int64) * _GOLDEN + _mix(start * _GOLDEN))
     positions = torch.arange(1, length + 1, device=examples_B.device, dtype=torch.int64)
     return _shifted(_mix(rows[:, None] + positions * _GOLDEN), 1)

@@ -29,6 +29,7 @@ from triune.training import checkpoints, run_folder
 from triune.training.callbacks import RunMetrics, StopOnNoNumber, StopOnRequest
 from triune.training.masking import Masking
 from triune.training.recipe import Recipe
+from triune.training.reporting import check_reporter
 from triune.training.stream import BlockStream, FirstBlocks
 from triune.training.trainer import PretrainingTrainer
 
@@ -36,6 +37,7 @@ from triune.training.trainer import PretrainingTrainer
 def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", console: Console | None = None) -> dict:
     """Train, or go on where a run of the same recipe stopped; gives the summary of the finished run."""
     console = console or Console(stderr=True)
+    check_reporter(report_to)
     logging.disable_progress_bar()  # transformers draws one for every file it writes
     train, valid = Blocks(data, "train"), Blocks(data, "valid")
     _check_data(recipe, train, data)
