@@ -351,7 +351,7 @@ def test_reports_to_tensorboard(blocks, tmp_path):
 
 
 def test_a_reporter_that_is_not_there_is_one_line(blocks, tmp_path):
-    with pytest.raises(TriuneError, match="unknown reporter 'tensorbored'.*tensorboard"):
+    with pytest.raises(TriuneError, match=r"unknown reporter 'tensorbored'.*tensorboard"):
         pretrain(tiny(), blocks, tmp_path / "run", report_to="tensorbored")
     assert not (tmp_path / "run").exists()
 
