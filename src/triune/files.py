@@ -1,7 +1,10 @@
 """Writing files so that a reader sees the old one or the new one, never a half."""
 
 import os
+import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from triune.errors import TriuneError
@@ -23,10 +26,40 @@ def write_bytes(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(beside, 0o666 & ~umask)  # mkstemp makes files that only their owner may read
-        os.replace(beside, path)
+        _rename(beside, path)
     except OSError as error:
         Path(beside).unlink(missing_ok=True)
         raise TriuneError(f"cannot write '{path}': {error.strerror}; nothing was changed") from error
+
+
+@contextmanager
+def text_in_place(path: Path | None) -> Iterator[Callable[[str], object]]:
+    """A function to write lines with: to standard output at once, or to a file that appears whole at the end."""
+    if path is None:
+
+        def to_output(line: str) -> None:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+
+        yield to_output
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise TriuneError(f"cannot write '{path}': {error.strerror}") from error
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            yield file.write
+        _rename(beside, path)
+    except OSError as error:
+        raise TriuneError(f"cannot write '{path}': {error.strerror}; nothing was changed") from error
+    finally:
+        Path(beside).unlink(missing_ok=True)
+
+
+def _rename(beside: str, path: Path) -> None:
+    umask = os.umask(0)
+    os.umask(umask)
+    os.chmod(beside, 0o666 & ~umask)  # mkstemp makes files that only their owner may read
+    os.replace(beside, path)

@@ -1,7 +1,7 @@
 """Attention operators: X → queries, keys and values. Importing this package registers ours."""
 
 from triune.operators.base import NoSettings, Operator
-from triune.operators.registry import build, get, load_plugin, names, register, settings_for
+from triune.operators.registry import build, get, load_plugin, loaded_plugins, names, register, settings_for
 from triune.operators.roles import AttentionShape, Roles, Rotate
 
 # In the order of the paper's tables, then the controls.
@@ -22,6 +22,7 @@ __all__ = [
     "get",
     "kv_tied",
     "load_plugin",
+    "loaded_plugins",
     "names",
     "pairwise",
     "qkv_tied",

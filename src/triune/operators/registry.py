@@ -103,6 +103,14 @@ def build(
     return get(name)(shape, settings_for(name, settings), folded)
 
 
+_plugins: list[str] = []
+
+
+def loaded_plugins() -> list[str]:
+    """What `load_plugin` was given so far: another process has to load the same."""
+    return list(_plugins)
+
+
 def load_plugin(where: str) -> None:
     """Import a module by name, or a Python file by path, so that the operators in it register themselves."""
     is_file = where.endswith(".py")
@@ -119,6 +127,7 @@ def load_plugin(where: str) -> None:
         raise
     except Exception as error:
         raise TriuneError(f"plugin '{where}' failed to import: {type(error).__name__}: {one_line(error)}") from error
+    _plugins.append(where)
 
 
 def _import_file(path: Path) -> None:

@@ -1,18 +1,13 @@
 """Recipes: typed, validated YAML that states every value of a pre-training run."""
 
 import dataclasses
-import difflib
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 import yaml
 from huggingface_hub.dataclasses import strict
-from huggingface_hub.errors import StrictDataclassError
 
-from triune.errors import TriuneError, one_line
-
-Number = float | int
+from triune.training.recipe_files import Number, parts_from_dict, read_parts
 
 
 @strict
@@ -126,92 +121,15 @@ PARTS: dict[str, type] = {
 }
 
 
-def find_recipe(name: str) -> Path:
-    """A path, or the name of a recipe that comes with the project."""
-    if (path := Path(name)).suffix in (".yaml", ".yml"):
-        if not path.is_file():
-            raise TriuneError(f"recipe '{name}' does not exist")
-        return path
-    folders = [Path(__file__).parents[1] / "recipes", Path(__file__).parents[3] / "recipes"]
-    for folder in folders:
-        if (folder / f"{name}.yaml").is_file():
-            return folder / f"{name}.yaml"
-    known = sorted({found.stem for folder in folders for found in folder.glob("*.yaml")})
-    raise TriuneError(f"unknown recipe '{name}': there are {', '.join(known)}, or give the path of a .yaml file")
-
-
 def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
     """Read a recipe and apply `key=value` overrides, e.g. `optimizer.learning_rate=1e-3`."""
-    path = find_recipe(name)
-    try:
-        written = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise TriuneError(f"cannot read recipe '{path}': {one_line(error)}") from error
-    if not isinstance(written, dict):
-        raise TriuneError(f"recipe '{path}' must hold the parts {', '.join(PARTS)}")
-    for override in overrides or []:
-        _apply(written, override)
-    return recipe_from_dict(written, str(path))
+    return Recipe(**read_parts(name, overrides, PARTS))
+
+
+def recipe_from_dict(written: dict[str, Any], where: str) -> Recipe:
+    return Recipe(**parts_from_dict(written, PARTS, where))
 
 
 def swap_operator(operator: str) -> list[str]:
     """Overrides that put another operator into a recipe; the settings there belong to the one that it replaces."""
     return [f"model.operator={operator}", "model.operator_settings={}"]
-
-
-def recipe_from_dict(written: dict[str, Any], where: str) -> Recipe:
-    for part in written:
-        if part not in (*PARTS, "about"):
-            raise TriuneError(f"recipe '{where}': unknown part '{part}'{_nearest(part, PARTS)}")
-    built = {name: _build_part(name, written.get(name) or {}, where) for name in PARTS}
-    return Recipe(**built, about=str(written.get("about", "")))
-
-
-def _build_part(name: str, values: Any, where: str) -> Any:
-    part = PARTS[name]
-    hints = get_type_hints(part)
-    if not isinstance(values, dict):
-        raise TriuneError(f"recipe '{where}': '{name}' must hold keys and values")
-    for key in values:
-        if key not in hints:
-            raise TriuneError(f"recipe '{where}': unknown key '{name}.{key}'{_nearest(key, hints)}")
-    try:
-        return part(**{key: _number(value, hints[key]) for key, value in values.items()})
-    except StrictDataclassError as error:
-        raise TriuneError(f"recipe '{where}', {name}: {one_line(error.__cause__ or error)}") from error
-
-
-def _number(value: Any, hint: Any) -> Any:
-    """YAML reads `1e-3` as text; people write it as a number."""
-    if isinstance(value, str) and "float" in str(hint):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
-
-
-def _apply(written: dict[str, Any], override: str) -> None:
-    key, equals, value = override.partition("=")
-    part, dot, name = key.partition(".")
-    if not equals or not dot:
-        raise TriuneError(f"'{override}' is not PART.KEY=VALUE, e.g. optimizer.learning_rate=1e-3")
-    if part not in PARTS:
-        raise TriuneError(f"'{override}': unknown part '{part}'{_nearest(part, PARTS)}")
-    try:
-        parsed = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise TriuneError(f"'{override}': the value is not valid YAML") from error
-    target = written.setdefault(part, {})
-    if part == "training" and name in ("steps", "epochs"):  # one replaces the other
-        target.pop("epochs" if name == "steps" else "steps", None)
-    first, inner, rest = name.partition(".")
-    if inner:  # operator_settings.role_start=signed
-        target.setdefault(first, {})[rest] = parsed
-    else:
-        target[name] = parsed
-
-
-def _nearest(key: str, known: Any) -> str:
-    near = difflib.get_close_matches(str(key), list(known), n=1)
-    return f" (did you mean '{near[0]}'?)" if near else f": there are {', '.join(known)}"

@@ -1,0 +1,188 @@
+"""Verbs that fine-tune, compare and use models on tasks."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Override a value of the recipe, e.g. training.epochs=5 or optimizer.learning_rates=[3e-5]; may be given "
+        "several times.",
+        metavar="PART.KEY=VALUE",
+    ),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("tasks")(tasks)
+    app.command("finetune")(finetune)
+    app.command("compare")(compare)
+    app.command("predict")(predict)
+
+
+def tasks() -> None:
+    """List the tasks there are: kind, columns, classes, metrics, where the data is."""
+    from triune.commands.show import show
+    from triune.report.task_list import task_table
+
+    show([task_table()])
+
+
+def finetune(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            help="Run folders, model folders or hub names of pre-trained models, each as PATH or LABEL=PATH.",
+            metavar="MODEL...",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for records and models; the same call again does what is missing.")],
+    task: Annotated[
+        list[str] | None, typer.Option(help="A task of `triune tasks`, several with commas, or glue for all of GLUE.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder with glue/NAME/SPLIT.parquet, squad/…; without it the hub is read.")
+    ] = None,
+    train: Annotated[Path | None, typer.Option(help="Your own data: .csv, .tsv, .jsonl or .parquet.")] = None,
+    dev: Annotated[Path | None, typer.Option(help="Your own data to score on.")] = None,
+    text: Annotated[str | None, typer.Option(help="Column of the text.")] = None,
+    text2: Annotated[str | None, typer.Option(help="Column of a second text.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the class or number.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="classification or regression. [default: found from the labels]")
+    ] = None,
+    recipe: Annotated[str, typer.Option(help="strong, paper-glue, paper-squad, pocket-tasks or a .yaml.")] = "strong",
+    seeds: Annotated[int, typer.Option(help="Runs of each model on each task, with seeds 1, 2, ….", min=1)] = 1,
+    keep: Annotated[str, typer.Option(help="Whose models are kept: all, first (seed 1) or none.")] = "first",
+    workers: Annotated[
+        int | None, typer.Option(help="Runs at once. [default: one a GPU; without GPU one a core]", min=1)
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="The model to compare with. [default: standard, or the first]")
+    ] = None,
+    test_files: Annotated[bool, typer.Option(help="Also write files for the GLUE test server.")] = False,
+    set_: SetOption = None,
+) -> None:
+    """Fine-tune models on tasks, with several seeds, and say which differences are real."""
+    from triune.errors import TriuneError
+    from triune.training.finetune_recipe import load_finetune_recipe
+
+    chosen = load_finetune_recipe(recipe, set_)
+    if keep not in ("all", "first", "none"):
+        raise TriuneError(f"--keep is all, first or none, not '{keep}'")
+    wanted = _task_data(task, data_dir, (train, dev, text, text2, label, kind), chosen.data.rows, test_files)
+    from rich.console import Console
+
+    from triune.training.matrix import Matrix, label_models, run_matrix
+
+    matrix = Matrix(label_models(models), wanted, chosen, list(range(1, seeds + 1)), out, keep, workers, test_files)
+    _say_found(matrix)
+    run_matrix(matrix, Console(stderr=True, highlight=False), lambda line: print(line, file=sys.stderr))
+    _show_scores(out, reference)
+
+
+def compare(
+    folder: Annotated[Path, typer.Argument(help="Folder that `triune finetune` wrote.")],
+    reference: Annotated[
+        str | None, typer.Option(help="The model to compare with. [default: standard, or the first]")
+    ] = None,
+) -> None:
+    """Show the scores in a folder of `triune finetune`, with paired tests between its models."""
+    _show_scores(folder, reference)
+
+
+def predict(
+    model: Annotated[str, typer.Argument(help="A fine-tuned model: its folder, or a name on the hub.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A table (.csv, .tsv, .jsonl, .parquet), a .txt with a text on each line, or - for standard input.",
+            metavar="INPUT",
+        ),
+    ] = "-",
+    out: Annotated[Path | None, typer.Option(help="File to write to. [default: standard output]")] = None,
+    text: Annotated[str | None, typer.Option(help="Column of the text. [default: as in fine-tuning]")] = None,
+    text2: Annotated[str | None, typer.Option(help="Column of the second text. [default: as in fine-tuning]")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="lines, csv, tsv, jsonl or parquet. [default: by suffix; lines from input -]")
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Rows that are predicted together.", min=1)] = 64,
+) -> None:
+    """Predict with a fine-tuned model: a JSON line for each row, in their order, as they come."""
+    import json
+
+    from transformers.utils import logging
+
+    from triune.evaluation.predict import Predictor, input_rows
+    from triune.files import text_in_place
+
+    logging.disable_progress_bar()
+    predictor = Predictor(model)
+    columns = predictor.columns
+    columns[0] = text or columns[0]
+    if text2 is not None:
+        columns[1:] = [text2]
+    rows = input_rows(source, sys.stdin, kind, columns)
+    with text_in_place(out) as write:
+        for answer in predictor.answers(rows, columns, batch):
+            write(json.dumps(answer, ensure_ascii=False) + "\n")
+
+
+def _task_data(
+    names: list[str] | None,
+    data_dir: Path | None,
+    own: tuple[Path | None, Path | None, str | None, str | None, str | None, str | None],
+    rows: int | None,
+    with_test: bool,
+) -> dict[str, Any]:
+    from triune.data.tasks import get_task, task_names
+    from triune.errors import TriuneError
+    from triune.training.task_data import TaskData
+
+    train, dev, text, text2, label, kind = own
+    if train is None and dev is None:
+        if not names:
+            raise TriuneError("say what to train on: --task, or --train, --dev, --text and --label for your own data")
+        listed = [one.strip() for name in names for one in name.split(",") if one.strip()]
+        glue = [name for name in task_names() if get_task(name).folder.startswith("glue/")]
+        listed = list(dict.fromkeys(one for name in listed for one in (glue if name == "glue" else [name])))
+        folder = None if data_dir is None else str(data_dir)
+        if data_dir is not None and not data_dir.is_dir():
+            raise TriuneError(f"--data-dir '{data_dir}' is not a folder")
+        return {get_task(name).name: TaskData(name, folder, None, rows, with_test) for name in listed}
+    if names:
+        raise TriuneError("give --task or your own --train and --dev, not both")
+    if train is None or dev is None or text is None or label is None:
+        raise TriuneError("your own data needs all of --train, --dev, --text and --label")
+    files = (str(train), str(dev), text, text2, label, kind)
+    return {"own": TaskData("own", None, files, rows, False)}
+
+
+def _say_found(matrix: Any) -> None:
+    """What is about to happen, before it does."""
+    from triune.training.task_data import found_lines
+
+    for label, model in matrix.models.items():
+        print(f"{label}: {model.path} ({model.config.operator})", file=sys.stderr)
+    for data in matrix.tasks.values():
+        for line in found_lines(data):
+            print(line, file=sys.stderr)
+
+
+def _show_scores(out: Path, reference: str | None) -> None:
+    from triune.commands.show import show
+    from triune.evaluation.comparing import compare_records, read_records, write_scores
+    from triune.files import write_text
+    from triune.report.scores import score_tables
+
+    records = read_records(out)
+    comparisons = compare_records(out, records, reference)
+    path = write_scores(out, records, comparisons)
+    tables = score_tables(records, comparisons)
+    write_text(out / "scores.md", "\n".join(table.to_markdown() for table in tables))
+    show(tables)
+    print(f"written: {path} and {out / 'scores.md'}")

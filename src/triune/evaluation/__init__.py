@@ -1,0 +1,1 @@
+"""Answers and labels held against the truth, with the official figures."""

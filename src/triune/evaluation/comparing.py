@@ -1,0 +1,77 @@
+"""From the records of a fine-tuning matrix to paired comparisons between its models."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from triune.errors import TriuneError
+from triune.evaluation.significance import Comparison, Paired, compare_all
+from triune.files import write_text
+
+RECORD = "record.json"
+SCORES = "scores.json"
+REFERENCE = "standard"
+
+
+def read_records(out: Path) -> list[dict[str, Any]]:
+    """The records of all seeds under a folder, with the folder that each came from."""
+    found = []
+    for path in sorted(out.glob(f"*/*/seed-*/{RECORD}")):
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise TriuneError(f"cannot read '{path}': {error}") from error
+        found.append({**record, "folder": str(path.parent.relative_to(out))})
+    if not found:
+        raise TriuneError(f"'{out}' holds no records of `triune finetune`")
+    return sorted(found, key=lambda record: (record["task"], record["model"], record["seed"]))
+
+
+def compare_records(out: Path, records: Sequence[dict[str, Any]], reference: str | None = None) -> list[Comparison]:
+    """Every other model against the reference on every task, over the seeds that both have, Holm-corrected together."""
+    models = list(dict.fromkeys(record["model"] for record in records))
+    if reference is None:
+        reference = REFERENCE if REFERENCE in models else models[0]
+    if reference not in models:
+        raise TriuneError(f"there is no model '{reference}' to compare with: there are {', '.join(models)}")
+    by_cell: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
+    for record in records:
+        by_cell.setdefault((record["task"], record["model"]), {})[record["seed"]] = record
+    pairs = []
+    for task in dict.fromkeys(record["task"] for record in records):
+        for model in models:
+            ours, theirs = by_cell.get((task, model), {}), by_cell.get((task, reference), {})
+            seeds = sorted(ours.keys() & theirs.keys())
+            if model != reference and seeds:
+                pairs.append(_pair(out, [theirs[seed] for seed in seeds], [ours[seed] for seed in seeds]))
+    return compare_all(pairs) if pairs else []
+
+
+def write_scores(out: Path, records: Sequence[dict[str, Any]], comparisons: Sequence[Comparison]) -> Path:
+    kept = [{key: value for key, value in record.items() if key not in ("recipe", "history")} for record in records]
+    text = json.dumps({"records": kept, "comparisons": [one.to_dict() for one in comparisons]}, indent=1)
+    write_text(out / SCORES, text + "\n")
+    return out / SCORES
+
+
+def _pair(out: Path, reference: list[dict[str, Any]], model: list[dict[str, Any]]) -> Paired:
+    one = model[0]
+    sides = [[_kept(out, record) for record in side] for side in (reference, model)]
+    if len({json.dumps(kept["ids"]) for side in sides for kept in side}) > 1:
+        raise TriuneError(f"{one['task_title']}: runs were scored on different development sets and cannot be paired")
+    first = sides[0][0]
+    if one["kind"] == "span":
+        metric, name, labels, scale = "mean", one["metric"], None, 100.0
+    else:
+        metric, name, labels, scale = one["metric"], "predictions", first["labels"], None
+    values = [[[v * scale for v in kept[name]] if scale else kept[name] for kept in side] for side in sides]
+    return Paired(one["task_title"], metric, reference[0]["model"], one["model"], values[0], values[1], labels)
+
+
+def _kept(out: Path, record: dict[str, Any]) -> dict[str, Any]:
+    path = out / record["folder"] / "dev.json"
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TriuneError(f"cannot read '{path}': {error}; run `triune finetune` again to make it") from error

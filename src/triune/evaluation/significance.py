@@ -1,0 +1,258 @@
+"""Is a difference between two models on one task real? Tests over examples, over seeds, and over both."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from triune.errors import TriuneError
+from triune.evaluation.metrics import METRICS, Array, Metric, checked, metric_named
+from triune.evaluation.weighted import weighted_scorer
+
+RESAMPLES = 2_000
+ALPHA = 0.05
+ONE_SEED = "one seed: nothing is said about training noise"
+
+_WEIGHTS_AT_ONCE = 2_000_000  # resamples × examples held in memory together
+_EQUAL = 1e-9  # percentage points: differences closer than this differ by rounding only
+_SCORES = Metric("mean", "mean of the examples' scores", "numbers")
+
+
+@dataclass
+class Paired:
+    """Two models on one task: the same examples, and the same seeds in the same order.
+
+    Predictions are (seeds, examples), or (examples,) for one seed. With the metric `mean` they are scores of examples
+    (SQuAD: F1 of each question), in the unit that the effect shall have, and there are no labels.
+    """
+
+    task: str
+    metric: str
+    a: str
+    b: str
+    predictions_a: Any
+    predictions_b: Any
+    labels: Any = None
+
+    def __post_init__(self) -> None:
+        metric = _SCORES if self.metric == "mean" else metric_named(self.metric)
+        where = f"{self.task}, {self.a} and {self.b}"
+        self.predictions_a = np.atleast_2d(checked(metric, self.predictions_a, f"predictions of {self.a}"))
+        self.predictions_b = np.atleast_2d(checked(metric, self.predictions_b, f"predictions of {self.b}"))
+        shape_a, shape_b = self.predictions_a.shape, self.predictions_b.shape
+        if shape_a != shape_b or len(shape_a) != 2:
+            raise TriuneError(f"{where}: predictions of {shape_a} and {shape_b} (seeds, examples) do not pair up")
+        if metric is _SCORES:
+            self.labels = None
+            return
+        if self.labels is None:
+            raise TriuneError(f"{where}: {self.metric} needs labels: give them, or scores of examples with 'mean'")
+        self.labels = checked(metric, self.labels, "labels")
+        if self.labels.shape != shape_a[1:]:
+            raise TriuneError(
+                f"{where}: {self.labels.shape} labels do not fit {shape_a[1]} examples: give one for each"
+            )
+
+    @property
+    def seeds(self) -> int:
+        return int(self.predictions_a.shape[0])
+
+    @property
+    def examples(self) -> int:
+        return int(self.predictions_a.shape[1])
+
+    def differences(self) -> Array:
+        """B − A for each seed, on all examples."""
+        everything = np.ones((1, self.examples))
+        score_a, score_b = (weighted_scorer(self.metric, self.labels, p) for p in self._predictions())
+        return (score_b(everything) - score_a(everything))[0]
+
+    def _predictions(self) -> tuple[Array, Array]:
+        return self.predictions_a, self.predictions_b
+
+
+@dataclass
+class Difference:
+    """B − A, with what a test says of it; None where it cannot be told."""
+
+    effect: float
+    interval: tuple[float, float] | None
+    p: float | None
+
+
+def paired_bootstrap(pair: Paired, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
+    """Seeds and examples are both drawn anew, the same for A and B: 95 % percentile interval and two-sided p."""
+    generator = np.random.default_rng(seed)
+    score_a, score_b = (weighted_scorer(pair.metric, pair.labels, p) for p in pair._predictions())
+
+    def drawn(rows: int) -> Array:
+        example_weights = _counts(generator, rows, pair.examples)
+        seed_weights = _counts(generator, rows, pair.seeds) / pair.seeds
+        return ((score_b(example_weights) - score_a(example_weights)) * seed_weights).sum(axis=1)
+
+    effects = _in_chunks(drawn, resamples, pair.examples)
+    low, high = np.percentile(effects, [2.5, 97.5])
+    tail = min((effects <= _EQUAL).sum(), (effects >= -_EQUAL).sum())
+    p = min(1.0, 2 * (int(tail) + 1) / (resamples + 1))
+    return Difference(float(pair.differences().mean()), (float(low), float(high)), p)
+
+
+def permutation_test(pair: Paired, permutations: int = RESAMPLES, seed: int = 0) -> float:
+    """Two-sided p when A and B are swapped on examples at random, the same swaps in all seeds."""
+    generator = np.random.default_rng(seed)
+    # Both models' predictions side by side; weights of zero and one say which of the two plays A and which B.
+    labels = None if pair.labels is None else np.concatenate([pair.labels, pair.labels])
+    scorer = weighted_scorer(pair.metric, labels, np.concatenate(pair._predictions(), axis=1))
+
+    def effect(swapped: Array) -> Array:
+        as_a = np.concatenate([1 - swapped, swapped], axis=1)
+        return (scorer(1 - as_a) - scorer(as_a)).mean(axis=1)
+
+    def drawn(rows: int) -> Array:
+        return effect(generator.integers(0, 2, (rows, pair.examples)).astype(np.float64))
+
+    observed = abs(effect(np.zeros((1, pair.examples)))[0])
+    as_far = np.abs(_in_chunks(drawn, permutations, 2 * pair.examples)) >= observed - _EQUAL
+    return (int(as_far.sum()) + 1) / (permutations + 1)
+
+
+def seed_test(pair: Paired) -> Difference:
+    """Paired t test over seeds, with its 95 % interval; interval and p are None with fewer than two seeds.
+
+    Where all seeds differ by exactly the same amount (small development sets), a t test would claim certainty. Then p
+    is that of the sign test, 2^(1 − seeds), or 1 for no difference at all, and there is no interval.
+    """
+    from scipy import stats
+
+    differences = pair.differences()
+    effect = float(differences.mean())
+    if pair.seeds < 2:
+        return Difference(effect, None, None)
+    if np.ptp(differences) <= _EQUAL:
+        return Difference(effect, None, 1.0 if abs(effect) <= _EQUAL else 2.0 ** (1 - pair.seeds))
+    result = stats.ttest_1samp(differences, 0.0)
+    interval = result.confidence_interval(0.95)
+    return Difference(effect, (float(interval.low), float(interval.high)), float(result.pvalue))
+
+
+def mcnemar(pair: Paired) -> float | None:
+    """Exact McNemar p on accuracy, whatever the metric; None where predictions are not classes.
+
+    Seeds vote: the class that most of them predict; of classes with equally many votes, the lowest.
+    """
+    from scipy import stats
+
+    if pair.metric == "mean" or METRICS[pair.metric].kind != "classes":
+        return None
+    right_a, right_b = (_vote(predictions) == pair.labels for predictions in pair._predictions())
+    only_a, only_b = int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum())
+    if only_a + only_b == 0:
+        return 1.0
+    return float(stats.binomtest(only_b, only_a + only_b, 0.5).pvalue)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p values, in the order given: valid for the whole family, whatever depends on what."""
+    p = np.asarray(p_values, dtype=np.float64)
+    if not ((p >= 0) & (p <= 1)).all():
+        raise TriuneError("Holm's correction needs p values from 0 to 1: one of them is not")
+    order = np.argsort(p, kind="stable")
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
+    return [float(value) for value in adjusted]
+
+
+@dataclass
+class Comparison:
+    task: str
+    metric: str
+    a: str
+    b: str
+    effect: float  # B − A, in percentage points, mean over seeds
+    interval: tuple[float, float]  # 95 %, bootstrap over seeds and examples
+    p_examples: float
+    p_bootstrap: float
+    p_seeds: float | None
+    p_mcnemar: float | None
+    seeds: int
+    examples: int
+    p: float  # the larger of p_examples and p_seeds: a real difference overcomes both kinds of noise
+    p_holm: float
+    better: str | None  # the model that is shown to be better, if one is
+    verdict: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "interval": list(self.interval)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Comparison":
+        low, high = values["interval"]
+        return cls(**{**values, "interval": (low, high)})
+
+
+def compare_all(
+    pairs: Sequence[Paired], resamples: int = RESAMPLES, seed: int = 0, alpha: float = ALPHA
+) -> list[Comparison]:
+    """Every pair tested, p values corrected (Holm) over all of them, each with a verdict in words."""
+    # A permutation p cannot fall below 1/(permutations + 1): a large family needs more, to pass the correction at all.
+    permutations = max(resamples, int(np.ceil(2 * len(pairs) / alpha)))
+    compared = [_compare(pair, resamples, permutations, seed) for pair in pairs]
+    for comparison, p_holm in zip(compared, holm([comparison.p for comparison in compared]), strict=True):
+        comparison.p_holm = p_holm
+        if p_holm < alpha:
+            comparison.better = comparison.b if comparison.effect > 0 else comparison.a
+        comparison.verdict = f"{comparison.better} better" if comparison.better else "no difference shown"
+        if comparison.seeds < 2:
+            comparison.verdict += f" ({ONE_SEED})"
+    return compared
+
+
+def _compare(pair: Paired, resamples: int, permutations: int, seed: int) -> Comparison:
+    bootstrap = paired_bootstrap(pair, resamples, seed)
+    over_seeds = seed_test(pair).p
+    over_examples = permutation_test(pair, permutations, seed)
+    assert bootstrap.interval is not None
+    assert bootstrap.p is not None
+    p = over_examples if over_seeds is None else max(over_examples, over_seeds)
+    return Comparison(
+        task=pair.task,
+        metric=pair.metric,
+        a=pair.a,
+        b=pair.b,
+        effect=bootstrap.effect,
+        interval=bootstrap.interval,
+        p_examples=over_examples,
+        p_bootstrap=bootstrap.p,
+        p_seeds=over_seeds,
+        p_mcnemar=mcnemar(pair),
+        seeds=pair.seeds,
+        examples=pair.examples,
+        p=p,
+        p_holm=p,
+        better=None,
+        verdict="",
+    )
+
+
+def _vote(predictions_SN: Array) -> Array:
+    classes = np.unique(predictions_SN)
+    votes_KN = (predictions_SN[None] == classes[:, None, None]).sum(axis=1)
+    return classes[votes_KN.argmax(axis=0)]  # argmax takes the first of equals, and the classes are in order
+
+
+def _counts(generator: np.random.Generator, rows: int, size: int) -> Array:
+    """How often each of `size` things is drawn in `size` draws with replacement, for each row."""
+    drawn = generator.integers(0, size, (rows, size)) + np.arange(rows)[:, None] * size
+    return np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size).astype(np.float64)
+
+
+def _in_chunks(drawn: Callable[[int], Array], total: int, examples: int) -> Array:
+    if total < 1:
+        raise TriuneError(f"{total} resamples say nothing: ask for at least 1, better {RESAMPLES:,}")
+    return np.concatenate([drawn(rows) for rows in _chunks(total, max(1, _WEIGHTS_AT_ONCE // examples))])
+
+
+def _chunks(total: int, largest: int) -> Iterator[int]:
+    for start in range(0, total, largest):
+        yield min(largest, total - start)

@@ -1,0 +1,58 @@
+"""Where a model is: a run folder, a model folder, or a name on the hub."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers.utils import cached_file
+
+from triune.errors import TriuneError, one_line
+from triune.models.configuration import TriuneConfig
+
+WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Location:
+    path: str  # what `from_pretrained` takes
+    config: TriuneConfig
+    sha256: str  # of the weights
+
+
+def locate_model(name: str) -> Location:
+    """Find a model and read its configuration; a folder of a run holds the model in `model/`."""
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            if not (folder / "model" / "config.json").is_file():
+                raise TriuneError(f"'{name}' holds no model: neither config.json nor model/config.json is there")
+            folder = folder / "model"
+        path = str(folder)
+    elif folder.exists() or name.count("/") > 1 or name.startswith((".", "/", "~")):
+        raise TriuneError(f"there is no model folder '{name}'")
+    else:
+        path = name
+    try:
+        config = TriuneConfig.from_pretrained(path)
+    except TriuneError as error:
+        raise TriuneError(f"the configuration in '{path}': {error}") from error
+    except (OSError, ValueError) as error:
+        raise TriuneError(f"cannot load '{path}': {one_line(error)}") from error
+    return Location(path, config, _weights_sha256(path))
+
+
+def _weights_sha256(path: str) -> str:
+    try:
+        files = [Path(path) / WEIGHTS] if Path(path).is_dir() else [Path(cached_file(path, WEIGHTS))]
+        if not files[0].is_file():
+            files = sorted(Path(path).glob("model-*.safetensors"))  # a large one, in shards
+        if not files:
+            raise TriuneError(f"'{path}' has no {WEIGHTS}: save the model again")
+        digest = hashlib.sha256()
+        for file in files:
+            with file.open("rb") as stream:
+                while chunk := stream.read(1 << 22):
+                    digest.update(chunk)
+    except OSError as error:
+        raise TriuneError(f"cannot read the weights of '{path}': {one_line(error)}") from error
+    return digest.hexdigest()

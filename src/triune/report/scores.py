@@ -1,0 +1,150 @@
+"""Tables of downstream scores, and of what can be said about their differences."""
+
+from collections.abc import Sequence
+from statistics import mean, stdev
+from typing import Any
+
+from triune.errors import TriuneError
+from triune.evaluation.significance import ALPHA, ONE_SEED, Comparison
+from triune.report.tables import Table
+
+Record = dict[str, Any]
+
+_MARK = " †"
+
+
+def score_tables(records: list[Record], comparisons: Sequence[Comparison] = ()) -> list[Table]:
+    """A row per model and a column per task; then, where there are any, the comparisons."""
+    tables = [_scores(records, comparisons)] if records else []
+    if comparisons:
+        tables.append(_comparisons(records, comparisons))
+    return tables
+
+
+def _scores(records: list[Record], comparisons: Sequence[Comparison]) -> Table:
+    models = list(dict.fromkeys(record["model"] for record in records))
+    columns = list(dict.fromkeys((record["task"], record["metric"]) for record in records))
+    values = _by_cell(records)
+    table = Table(
+        "Scores on the development sets",
+        ["model"],
+        [[model] for model in models],
+        notes=[
+            "In percent: mean ± standard deviation over seeds (number of seeds). The best epoch was chosen on the "
+            "development set, on which the score is measured too: scores are somewhat too high."
+        ],
+    )
+    subsets, marked = [], False
+    for task, metric in columns:
+        of_column = [record for record in records if (record["task"], record["metric"]) == (task, metric)]
+        is_subset = any(record["subset"] for record in of_column)
+        table.columns.append(_column_title(of_column[0]) + (" (subset)" if is_subset else ""))
+        if is_subset:
+            subsets.append(_subset(of_column))
+        here = [comparison for comparison in comparisons if _concerns(comparison, of_column[0])]
+        best = _shown_best([model for model in models if (model, task, metric) in values], here)
+        marked = marked or best is not None
+        for model, row in zip(models, table.rows, strict=True):
+            row.append(_cell(values.get((model, task, metric), [])) + (_MARK if model == best else ""))
+    if subsets:
+        table.notes.append(
+            "subset: not the whole official split, not to be set beside published figures. " + "; ".join(subsets) + "."
+        )
+    if marked:
+        table.notes.append("† shown to be better than every other model in the column (comparisons below).")
+    if all(len(scores) == 1 for scores in values.values()):
+        table.notes.append(f"{ONE_SEED.capitalize()}.")
+    return table
+
+
+def _comparisons(records: list[Record], comparisons: Sequence[Comparison]) -> Table:
+    table = Table(
+        "Differences",
+        ["task", "models (A, B)", "verdict", "B − A (95 %)", "p, examples", "p, seeds", "p, Holm", "seeds", "examples"],
+        text_columns=3,
+        notes=[
+            "B − A in percentage points, with a bootstrap interval over seeds and examples. The larger of the two p "
+            "values decides: over examples (permutation) and over seeds (paired t test). Holm: corrected for all "
+            f"{len(comparisons)} comparisons of this table; a difference is shown below {ALPHA}. Where none is shown, "
+            "the models need not be equal."
+        ],
+    )
+    for comparison in comparisons:
+        low, high = comparison.interval
+        table.rows.append(
+            [
+                next((_column_title(one) for one in records if _concerns(comparison, one)), comparison.task),
+                f"{comparison.a}, {comparison.b}",
+                comparison.verdict,
+                f"{_signed(comparison.effect)} [{_signed(low)}, {_signed(high)}]",
+                _p(comparison.p_examples),
+                _p(comparison.p_seeds),
+                _p(comparison.p_holm),
+                str(comparison.seeds),
+                f"{comparison.examples:,}",
+            ]
+        )
+    return table
+
+
+def _by_cell(records: list[Record]) -> dict[tuple[str, str, str], list[float]]:
+    values: dict[tuple[str, str, str], dict[int, float]] = {}
+    for record in records:
+        cell = values.setdefault((record["model"], record["task"], record["metric"]), {})
+        if record["seed"] in cell:
+            raise TriuneError(
+                f"{record['model']} has two scores on {record['task']} with seed {record['seed']}: keep one, or give "
+                "the models different names"
+            )
+        cell[record["seed"]] = record["primary"]
+    return {cell: list(by_seed.values()) for cell, by_seed in values.items()}
+
+
+def _cell(scores: list[float]) -> str:
+    if not scores:
+        return "–"
+    spread = f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
+    return f"{mean(scores):.2f}{spread} ({len(scores)})"
+
+
+def _column_title(record: Record) -> str:
+    return f"{record['task_title']}, {record['metric_title']}"
+
+
+def _subset(records: list[Record]) -> str:
+    """What the subset of one column is; if runs differ in it, all that they had."""
+    had = dict.fromkeys(
+        f"{record['train_rows']:,} training rows from {record['train_source']}, {record['dev_rows']:,} development rows"
+        for record in records
+    )
+    return f"{records[0]['task_title']}: " + " or ".join(had)
+
+
+def _concerns(comparison: Comparison, record: Record) -> bool:
+    """A comparison names its task by name or title; `mean` is the primary metric, taken as a mean over examples."""
+    same_task = comparison.task in (record["task"], record["task_title"])
+    return same_task and comparison.metric in (record["metric"], "mean")
+
+
+def _shown_best(models: list[str], comparisons: Sequence[Comparison]) -> str | None:
+    """The model that the comparisons show to be better than each of the others; a higher mean alone is no reason."""
+    beaten: dict[str, set[str]] = {model: set() for model in models}
+    for comparison in comparisons:
+        if comparison.better in beaten:
+            beaten[comparison.better].add(comparison.a if comparison.better == comparison.b else comparison.b)
+    for model in models:
+        others = set(models) - {model}
+        if others and others <= beaten[model]:
+            return model
+    return None
+
+
+def _signed(value: float) -> str:
+    text = f"{value:+.2f}"
+    return "0.00" if float(text) == 0 else text.replace("-", "−")
+
+
+def _p(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"

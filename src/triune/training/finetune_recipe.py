@@ -1,0 +1,131 @@
+"""Fine-tuning recipes: typed, validated YAML that states every value of a fine-tuning run."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from huggingface_hub.dataclasses import strict
+
+from triune.training.recipe_files import Number, parts_from_dict, read_parts
+
+
+def _check_rates(name: str, rates: list) -> None:
+    if not all(isinstance(rate, (int, float)) and not isinstance(rate, bool) and rate > 0 for rate in rates):
+        raise ValueError(f"{name} must be positive numbers, not {rates}")
+
+
+@strict
+@dataclass
+class ModelPart:
+    """None leaves what the checkpoint says."""
+
+    hidden_dropout: Number | None = None
+    attention_dropout: Number | None = None
+    classifier_dropout: Number | None = None
+
+
+@strict
+@dataclass
+class DataPart:
+    max_length: int = 128  # tokens; the model's own limit holds where it is lower
+    stride: int = 128  # question answering: tokens that two windows of a long passage share
+    rows: int | None = None  # of the training split, at most
+
+    def validate_lengths(self) -> None:
+        if self.max_length < 8:
+            raise ValueError(f"data.max_length must be at least 8, not {self.max_length}")
+        if self.stride < 0 or (self.rows is not None and self.rows < 1):
+            raise ValueError("data.stride must not be negative, and data.rows at least 1")
+
+
+@strict
+@dataclass
+class OptimizerPart:
+    learning_rates: list = field(default_factory=lambda: [2e-5])  # one stage after the other; they share the epochs
+    schedule: Literal["linear", "cosine", "constant"] = "linear"  # inside a stage
+    warmup: Number = 0.06  # share of the first stage's steps
+    weight_decay: Number = 0.01  # not on biases, norms and role vectors
+    betas: list = field(default_factory=lambda: [0.9, 0.999])
+    epsilon: Number = 1e-8
+    clip: Number = 1.0  # of the gradient's norm; 0 is off
+
+    def validate_values(self) -> None:
+        if not self.learning_rates:
+            raise ValueError("optimizer.learning_rates needs at least one rate")
+        _check_rates("optimizer.learning_rates", self.learning_rates)
+        if not 0 <= self.warmup < 1:
+            raise ValueError(f"optimizer.warmup is a share of the steps between 0 and 1, not {self.warmup}")
+        if len(self.betas) != 2 or not all(isinstance(beta, float) and 0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"optimizer.betas must be two numbers from 0 up to 1, not {self.betas}")
+
+
+@strict
+@dataclass
+class TrainingPart:
+    batch: int = 16
+    epochs: int = 3
+    precision: Literal["float32", "bfloat16"] = "float32"
+    attention: str = "sdpa"
+    # A CUDA graph of the whole step for each length of batch: nothing waits for Python. Only on CUDA devices.
+    captured: bool = True
+
+    def validate_counts(self) -> None:
+        if self.batch < 1 or self.epochs < 1:
+            raise ValueError("training.batch and training.epochs must be at least 1")
+
+
+@strict
+@dataclass
+class AnswersPart:
+    """Question answering: how spans are read from the scores."""
+
+    n_best: int = 20
+    max_answer_tokens: int = 30
+
+
+@strict
+@dataclass
+class SearchPart:
+    """The same short search for every model, before the seeds: the best rate on the development set is taken."""
+
+    learning_rates: list = field(default_factory=list)
+
+    def validate_rates(self) -> None:
+        _check_rates("search.learning_rates", self.learning_rates)
+
+
+@dataclass
+class FinetuneRecipe:
+    model: ModelPart
+    data: DataPart
+    optimizer: OptimizerPart
+    training: TrainingPart
+    answers: AnswersPart
+    search: SearchPart
+    about: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def at_rate(self, rate: float) -> "FinetuneRecipe":
+        """The same recipe with one learning rate, and nothing left to search."""
+        optimizer = dataclasses.replace(self.optimizer, learning_rates=[rate])
+        return dataclasses.replace(self, optimizer=optimizer, search=SearchPart())
+
+
+PARTS: dict[str, type] = {
+    "model": ModelPart,
+    "data": DataPart,
+    "optimizer": OptimizerPart,
+    "training": TrainingPart,
+    "answers": AnswersPart,
+    "search": SearchPart,
+}
+
+
+def load_finetune_recipe(name: str, overrides: list[str] | None = None) -> FinetuneRecipe:
+    return FinetuneRecipe(**read_parts(name, overrides, PARTS))
+
+
+def finetune_recipe_from_dict(written: dict[str, Any], where: str) -> FinetuneRecipe:
+    return FinetuneRecipe(**parts_from_dict(written, PARTS, where))

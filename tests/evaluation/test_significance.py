@@ -1,0 +1,230 @@
+import json
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from triune.errors import TriuneError
+from triune.evaluation.metrics import METRICS, score
+from triune.evaluation.significance import (
+    Comparison,
+    Paired,
+    compare_all,
+    holm,
+    mcnemar,
+    paired_bootstrap,
+    permutation_test,
+    seed_test,
+)
+from triune.evaluation.weighted import weighted_scorer
+
+
+def classified(labels, right, seeds, draw):
+    """Predictions of a made-up model that is right so often, independently for each seed and example."""
+    return np.where(draw.random((seeds, len(labels))) < right, labels, 1 - labels)
+
+
+def pair(right_a, right_b, seeds=3, examples=300, metric="accuracy", seed=0, a="standard", b="shared"):
+    draw = np.random.default_rng(seed)
+    labels = draw.integers(0, 2, examples)
+    of_a, of_b = (classified(labels, right, seeds, draw) for right in (right_a, right_b))
+    return Paired("rte", metric, a, b, of_a, of_b, labels)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(list(METRICS)), st.integers(2, 30), st.integers(0, 10_000))
+def test_scores_of_weights_are_those_of_resamples_written_out(metric, examples, seed):
+    draw = np.random.default_rng(seed)
+    if METRICS[metric].kind == "numbers":
+        labels, predictions = draw.integers(0, 6, examples) / 5, draw.normal(0, 1, (2, examples)).round(1)
+    else:
+        classes = 2 if "f1" in (metric, *METRICS[metric].parts) else 3
+        labels, predictions = draw.integers(0, classes, examples), draw.integers(0, classes, (2, examples))
+    drawn = draw.integers(0, examples, (4, examples))
+    weights = np.stack([np.bincount(row, minlength=examples) for row in drawn]).astype(float)
+    found = weighted_scorer(metric, labels, predictions)(weights)
+    expected = [[score(metric, of_seed[row], labels[row]) for of_seed in predictions] for row in drawn]
+    assert found == pytest.approx(np.array(expected), abs=1e-6)
+
+
+def test_a_mean_of_scores_needs_no_labels():
+    scores = np.array([[0.0, 50.0, 100.0]])
+    found = weighted_scorer("mean", None, scores)(np.array([[1.0, 1, 1], [0, 1, 2]]))
+    assert found[:, 0] == pytest.approx([50, 250 / 3])
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "matthews", "spearman"])
+def test_permutations_are_swaps_of_predictions(metric):
+    """Against all 2^7 swaps written out: the share of them that is as far from zero."""
+    draw = np.random.default_rng(1)
+    labels = draw.integers(0, 2, 7)
+    of_a, of_b = draw.integers(0, 2, (2, 2, 7))
+    both = Paired("rte", metric, "A", "B", of_a, of_b, labels)
+
+    def effect(swap):
+        as_a, as_b = np.where(swap, of_b, of_a), np.where(swap, of_a, of_b)
+        return np.mean([score(metric, y, labels) - score(metric, x, labels) for x, y in zip(as_a, as_b, strict=True)])
+
+    observed = abs(effect(np.zeros(7, bool)))
+    swaps = [np.array([number >> bit & 1 for bit in range(7)], bool) for number in range(2**7)]
+    exact = np.mean([abs(effect(swap)) >= observed - 1e-9 for swap in swaps])
+    assert permutation_test(both, 20_000) == pytest.approx(exact, abs=0.015)
+
+
+def test_permutation_p_is_uniform_when_there_is_no_difference():
+    p = np.array([permutation_test(pair(0.75, 0.75, 2, 80, seed=seed), 200) for seed in range(400)])
+    low, high = stats.binom(400, 0.05).ppf([0.0005, 0.9995]) / 400
+    assert low <= (p < 0.05).mean() <= high
+    assert (p < 0.5).mean() == pytest.approx(0.5, abs=0.1)
+
+
+def test_bootstrap_interval_covers_no_difference():
+    intervals = [paired_bootstrap(pair(0.75, 0.75, 5, 80, seed=seed), 200).interval for seed in range(200)]
+    assert np.mean([low <= 0 <= high for low, high in intervals]) > 0.9
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "macro_f1", "matthews", "accuracy_f1"])
+def test_a_real_difference_is_found(metric):
+    both = pair(0.7, 0.85, metric=metric)
+    bootstrap, over_seeds = paired_bootstrap(both, 500), seed_test(both)
+    assert permutation_test(both, 500) < 0.01
+    assert bootstrap.p < 0.01
+    assert bootstrap.interval[0] > 0
+    assert bootstrap.interval[0] < bootstrap.effect < bootstrap.interval[1]
+    assert over_seeds.effect == pytest.approx(bootstrap.effect)
+    plain = [
+        score(metric, y, both.labels) - score(metric, x, both.labels) for x, y in zip(*both._predictions(), strict=True)
+    ]
+    assert bootstrap.effect == pytest.approx(np.mean(plain))
+
+
+@pytest.mark.parametrize("metric", ["pearson", "spearman", "pearson_spearman"])
+def test_a_real_difference_of_correlations_is_found(metric):
+    draw = np.random.default_rng(0)
+    labels = draw.uniform(0, 5, 200)
+    of_a, of_b = (labels + draw.normal(0, noise, (3, 200)) for noise in (2.0, 1.0))
+    (found,) = compare_all([Paired("stsb", metric, "A", "B", of_a, of_b, labels)], resamples=200)
+    assert found.better == "B"
+    assert found.p_mcnemar is None
+
+
+def test_seed_test_is_the_paired_t_test():
+    scores_a = np.array([[50.0, 60.0], [40.0, 60.0], [70.0, 70.0]])
+    scores_b = scores_a + np.array([[1.0], [2.0], [6.0]])
+    found = seed_test(Paired("squad", "mean", "A", "B", scores_a, scores_b))
+    expected = stats.ttest_rel(scores_b.mean(axis=1), scores_a.mean(axis=1))
+    assert found.effect == pytest.approx(3.0)
+    assert found.p == pytest.approx(expected.pvalue)
+    assert found.interval == pytest.approx(tuple(expected.confidence_interval(0.95)))
+
+
+def test_seed_test_where_it_cannot_tell():
+    scores = np.array([[50.0, 60.0], [40.0, 60.0], [70.0, 70.0]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        alone = seed_test(Paired("squad", "mean", "A", "B", scores[0], scores[1]))
+        same = seed_test(Paired("squad", "mean", "A", "B", scores, scores))
+        shifted = seed_test(Paired("squad", "mean", "A", "B", scores, scores + 1))
+    assert (alone.interval, alone.p) == (None, None)
+    assert (same.effect, same.interval, same.p) == (0, None, 1)
+    assert (shifted.interval, shifted.p) == (None, 0.25)  # three signs alike: 2 · (1/2)³
+
+
+def test_mcnemar_by_hand():
+    labels = np.zeros(12, int)
+    of_a, of_b = np.zeros(12, int), np.zeros(12, int)
+    of_a[:7] = 1  # seven that only B gets right
+    of_b[7:9] = 1  # two that only A gets right
+    of_a[9] = of_b[9] = 1
+    # Nine that differ, seven one way: 2 · (C(9,0) + C(9,1) + C(9,2)) / 2⁹
+    assert mcnemar(Paired("rte", "f1", "A", "B", of_a, of_b, labels)) == pytest.approx(2 * (1 + 9 + 36) / 512)
+    assert mcnemar(Paired("rte", "f1", "A", "B", of_a, of_a, labels)) == 1
+
+
+def test_mcnemar_votes_over_seeds():
+    labels = np.array([0, 0, 2, 2])
+    of_a = np.array([[0, 1, 2, 2], [1, 0, 2, 1], [0, 1, 0, 1]])  # votes 0, 1, 2, 1: half right
+    tied = np.array([[0, 2, 2, 2], [1, 0, 1, 2]])  # ties go to the lowest: 0, 0, 1, 2
+    assert mcnemar(Paired("x", "accuracy", "A", "B", of_a, np.broadcast_to(labels, (3, 4)), labels)) == pytest.approx(
+        0.5
+    )
+    assert mcnemar(Paired("x", "accuracy", "A", "B", tied, np.broadcast_to(labels, (2, 4)), labels)) == 1
+
+
+def test_holm_by_hand():
+    # Sorted 0.005, 0.01, 0.03, 0.04, times 4, 3, 2, 1: 0.02, 0.03, 0.06, 0.04, which may not fall again: 0.06.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1, 1]
+    assert holm([]) == []
+    with pytest.raises(TriuneError, match="from 0 to 1"):
+        holm([0.1, float("nan")])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=10))
+def test_holm_keeps_the_order_and_only_raises(p_values):
+    adjusted = np.array(holm(p_values))
+    assert (adjusted >= np.array(p_values)).all()
+    assert (adjusted <= 1).all()
+    assert (np.diff(adjusted[np.argsort(p_values, kind="stable")]) >= 0).all()
+
+
+def test_verdicts_in_words():
+    better, worse, equal = (pair(*right, seeds=5) for right in ((0.7, 0.9), (0.9, 0.7), (0.8, 0.8)))
+    found = compare_all([better, worse, equal], resamples=300)
+    assert [comparison.verdict for comparison in found] == ["shared better", "standard better", "no difference shown"]
+    assert [comparison.better for comparison in found] == ["shared", "standard", None]
+    assert [comparison.p_holm for comparison in found] == holm([comparison.p for comparison in found])
+    assert all(comparison.p == max(comparison.p_examples, comparison.p_seeds) for comparison in found)
+
+
+def test_one_seed_says_so():
+    found = compare_all([pair(0.7, 0.9, seeds=1), pair(0.8, 0.8, seeds=1)], resamples=300)
+    assert found[0].verdict == "shared better (one seed: nothing is said about training noise)"
+    assert found[1].verdict == "no difference shown (one seed: nothing is said about training noise)"
+    assert found[0].p_seeds is None
+    assert found[0].p == found[0].p_examples
+
+
+def test_seeds_that_disagree_show_no_difference():
+    """Each seed is far from the other model, but in both directions: noise of training, not the model."""
+    labels = np.zeros(1000, int)
+    of_a, of_b = np.zeros((3, 1000), int), np.zeros((3, 1000), int)
+    of_a[0, :300] = of_a[1, :200] = of_b[2, :150] = 1
+    (found,) = compare_all([Paired("rte", "accuracy", "A", "B", of_a, of_b, labels)], resamples=300)
+    assert found.p_examples < 0.05 < found.p_seeds
+    assert found.verdict == "no difference shown"
+
+
+def test_a_large_family_can_still_show_a_difference():
+    found = compare_all([pair(0.6, 0.95, seeds=1, seed=seed) for seed in range(12)], resamples=50)
+    assert all(comparison.better for comparison in found)
+
+
+def test_the_same_seed_gives_the_same_and_json_keeps_it():
+    pairs = [pair(0.8, 0.83), pair(0.8, 0.82, seeds=1, metric="matthews")]
+    found = compare_all(pairs, resamples=200, seed=3)
+    assert found == compare_all(pairs, resamples=200, seed=3)
+    assert found != compare_all(pairs, resamples=200, seed=4)
+    assert [Comparison.from_dict(json.loads(json.dumps(one.to_dict()))) for one in found] == found
+    assert compare_all([]) == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "of_a", "of_b", "labels", "said"),
+    [
+        ("accuracy", [[1, 0]], [[1, 0], [1, 0]], [1, 0], "do not pair up"),
+        ("accuracy", [[1, 0]], [[1, 0]], [1, 0, 0], "do not fit 2 examples"),
+        ("accuracy", [[1, 0]], [[1, 0]], None, "needs labels"),
+        ("mean", [[1.0, float("nan")]], [[1.0, 0.0]], None, "predictions of A are not finite"),
+        ("bleu", [[1]], [[1]], [1], "no metric is called"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(metric, of_a, of_b, labels, said):
+    with pytest.raises(TriuneError, match=said) as caught:
+        Paired("rte", metric, "A", "B", of_a, of_b, labels)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(TriuneError, match="0 resamples"):
+        permutation_test(pair(0.7, 0.8), 0)
