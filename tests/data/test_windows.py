@@ -102,8 +102,8 @@ def test_answers_at_the_edges(tokenizer, answer):
     [
         ("in the 1990sxyz, then", "1990s", "1990sxyz"),  # an answer inside a token, here [UNK]
         ("the cafe\u0301 is", "cafe\u0301", "cafe\u0301"),  # the accent is dropped by the tokenizer
-        ("at \u200bzoo\u200b now", "\u200bzoo\u200b", "\u200bzoo\u200b"),
-        ("\ufeffthe cat", "\ufeffthe", "\ufeffthe"),
+        ("at \u200bzoo\u200b now", "\u200bzoo\u200b", "zoo"),  # an invisible character is no part of it
+        ("\ufeffthe cat", "\ufeffthe", "the"),
         ("a 東京 b", "京", "京"),
         ("a 각 b", "각", "각"),
         ("a cat ran", " cat ", "cat"),

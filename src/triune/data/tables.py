@@ -42,7 +42,7 @@ class Rows:
 
 
 def read_rows(path: Path, columns: Sequence[str], *, text: Sequence[str] = (), optional: Sequence[str] = ()) -> Rows:
-    """All rows of a file. Cells of `text` columns must be text; `optional` columns are None where they are not."""
+    """All rows of a file. Cells of `text` columns must be text; `optional` ones are None where they are absent."""
     path = Path(path)
     kept: dict[str, list[Any]] = {column: [] for column in (*columns, *optional)}
     numbers = []
@@ -132,7 +132,7 @@ def _open(path: Path, where: str, kind: str | None) -> tuple[IO[bytes], str]:
         found = kind or table_kind(path)[0]
         stream = open_stream(path, _compression(path))
         # pyarrow's streams cannot read a line; a BufferedReader over one can.
-        return stream if isinstance(stream, io.BufferedIOBase) else io.BufferedReader(stream), found  # type: ignore
+        return io.BufferedReader(stream) if isinstance(stream, pyarrow.NativeFile) else stream, found
     except TriuneError:
         raise
     except (OSError, ValueError, lzma.LZMAError, pyarrow.ArrowException) as error:  # ValueError: a NUL in the name

@@ -32,7 +32,7 @@ POCKET = "pocket.json"  # at the top of a generated benchmark, which has no offi
 
 _PACKED = ("", *COMPRESSIONS)
 _TABLES = (".parquet", *(kind + packed for kind in (".csv", ".tsv", ".jsonl") for packed in _PACKED))
-_SPANS = (".parquet", *(kind + packed for kind in (".json", ".jsonl") for packed in _PACKED))
+_SPANS = (*(kind + packed for kind in (".json", ".jsonl") for packed in _PACKED), ".parquet")
 
 
 def load_split(task: Task, split: str, data_dir: Path | None, limit: int | None = None) -> Examples:
@@ -88,7 +88,8 @@ def split_path(task: Task, split: str, data_dir: Path) -> list[Path]:
     if not chosen:
         get = f"get it from {task.hub.name} on huggingface.co" if task.hub else "put it there"
         get += ", or leave --data-dir out to read it from the hub" if task.hub and task.kind != "span" else ""
-        looked = f"{split}{endings[0]} (or {', '.join(endings[1:3])}, ...) and {split}_*"
+        plain = [ending for ending in endings if not ending.endswith(COMPRESSIONS)]
+        looked = f"{split}{plain[0]} (or {', '.join(plain[1:])}, or compressed) and {split}_*"
         raise TriuneError(f"no split '{split}' of {task.title}: looked for {looked} in '{shown(folder, None)}'; {get}")
     return [chosen[stem][0] for stem in sorted(chosen, key=lambda stem: ("_derived" in stem, stem))]
 

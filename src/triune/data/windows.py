@@ -4,6 +4,7 @@ A context is tokenised once, whole, however many questions ask about it; windows
 never cut by the edge of a window, and a token stands for the same characters in all of its windows.
 """
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,29 +102,22 @@ def _tokenize(backend: Tokenizer, contexts: list[str]) -> dict[str, _Tokens]:
         batch = contexts[first : first + BATCH]
         for context, encoded in zip(batch, backend.encode_batch(batch, add_special_tokens=False), strict=True):
             offsets = np.array(encoded.offsets, dtype=np.int32).reshape(-1, 2)
-            tokenized[context] = _Tokens(encoded.ids, _with_dropped(context, offsets))
+            tokenized[context] = _Tokens(encoded.ids, _with_accents(context, offsets))
     return tokenized
 
 
-def _with_dropped(context: str, offsets: np.ndarray) -> np.ndarray:
-    """Offsets that take in what the tokenizer drops: accents written as their own character, control characters.
+def _with_accents(context: str, offsets: np.ndarray) -> np.ndarray:
+    """Offsets that take in accents written as characters of their own, which the tokenizer drops.
 
-    Such characters belong to no token, so a word cut from the text would lose the accent of its last letter. They go
-    to the token that they touch, the one before first.
+    They belong to no token, so a word cut from the text would lose the accent of its last letter. Other characters that
+    it drops, such as zero-width spaces, stay outside: they are no part of a word, and would make an answer wrong.
     """
-    ends = np.concatenate(([0], offsets[:, 1]))
-    starts = np.concatenate((offsets[:, 0], [len(context)]))
-    for gap in np.flatnonzero(starts > ends).tolist():
-        between = context[ends[gap] : starts[gap]]
-        if between == " " or between.isspace():
-            continue
-        words = between.split()
-        taken = 0
-        if gap > 0 and not between[0].isspace():
-            taken = len(words[0])
-            offsets[gap - 1, 1] += taken
-        if gap < len(offsets) and taken < len(between) and not between[-1].isspace():
-            offsets[gap, 0] -= len(words[-1])
+    following = np.append(offsets[1:, 0], len(context))
+    for token in np.flatnonzero(following > offsets[:, 1]).tolist():
+        end = int(offsets[token, 1])
+        while end < following[token] and unicodedata.category(context[end]).startswith("M"):
+            end += 1
+        offsets[token, 1] = end
     return offsets
 
 

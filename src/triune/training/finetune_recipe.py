@@ -28,7 +28,7 @@ class ModelPart:
 @dataclass
 class DataPart:
     max_length: int = 128  # tokens; the model's own limit holds where it is lower
-    stride: int = 128  # question answering: tokens that two windows of a long passage share
+    stride: int = 128  # question answering: tokens from the start of one window of a long passage to that of the next
     rows: int | None = None  # of the training split, at most
 
     def validate_lengths(self) -> None:
