@@ -15,9 +15,7 @@ def rounded_length(length: int, longest: int) -> int:
     return min(-(-length // step) * step, longest)
 
 
-def training_plan(
-    lengths: np.ndarray, batch: int, seed: int, epoch: int, longest: int
-) -> list[tuple[int, np.ndarray]]:
+def training_plan(lengths: np.ndarray, batch: int, seed: int, epoch: int, longest: int) -> list[tuple[int, np.ndarray]]:
     """(length, rows) of every batch of an epoch; each example once, places left over hold `FILLER`."""
     draw = np.random.default_rng([seed, epoch])
     order = draw.permutation(len(lengths))

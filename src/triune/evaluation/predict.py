@@ -85,12 +85,14 @@ class Predictor:
         answers = best_answers(*self._logits(encoded, "span"), cut, questions)
         found = predictions(answers, self.about.get("null_threshold"))
         for answer in answers:
-            yield {"answer": found[answer.id], "score": round(answer.score, 4), "null_score": round(answer.null_score, 4)}
+            yield {
+                "answer": found[answer.id],
+                "score": round(answer.score, 4),
+                "null_score": round(answer.null_score, 4),
+            }
 
     def _logits(self, encoded: Any, kind: str) -> Any:
-        return predict_logits(
-            self.model, encoded, kind, int(self.tokenizer.pad_token_id), self.longest, self.device
-        )
+        return predict_logits(self.model, encoded, kind, int(self.tokenizer.pad_token_id), self.longest, self.device)
 
 
 def input_rows(source: str, stream: IO[Any], kind: str | None, columns: list[str]) -> Iterator[Row]:

@@ -28,6 +28,9 @@ class TriuneConfig(BertConfig):
         rotary_base: base of the geometric series of rotary wavelengths.
         masked_only_loss: in training, the masked-LM head computes logits and loss for labelled positions only, which is
             the same loss for a fraction of the work. `logits` then has one row for each labelled position.
+        classifier_pooling: what heads for whole sequences read: "cls", the first token's state, as BERT; or "mean", the
+            mean of all states. A model that was pre-trained for a short time only, and without a task for the first
+            token, has hardly anything there.
         folded: the model is for inference, its role vectors merged; made by `model.fold()`.
     """
 
@@ -39,6 +42,7 @@ class TriuneConfig(BertConfig):
     position: Literal["absolute", "rotary"] = "absolute"
     rotary_base: float | int = 10_000.0
     masked_only_loss: bool = False
+    classifier_pooling: Literal["cls", "mean"] = "cls"
     folded: bool = False
     use_cache: bool = False  # an encoder has none
 

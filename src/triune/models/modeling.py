@@ -39,6 +39,15 @@ def _layer_norm(config: TriuneConfig) -> nn.LayerNorm:
     return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
 
+def _mean_state(hidden_BTd: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    if attention_mask is None:
+        return hidden_BTd.mean(1)
+    if attention_mask.ndim != 2:
+        raise TriuneError("classifier_pooling 'mean' needs an attention mask of (rows, tokens)")
+    shown_BT1 = attention_mask[..., None].to(hidden_BTd.dtype)
+    return (hidden_BTd * shown_BT1).sum(1) / shown_BT1.sum(1).clamp(min=1)
+
+
 def _unchanged(x: torch.Tensor) -> torch.Tensor:
     return x
 
@@ -227,6 +236,31 @@ class TriuneModel(TriunePreTrainedModel, BertModel):
         self.encoder = TriuneEncoder(config)
         self.pooler = BertPooler(config) if add_pooling_layer else None
         self.post_init()
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        outputs = super().forward(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
+        if self.pooler is None or self.config.classifier_pooling == "cls":
+            return outputs
+        pooled = self.pooler(_mean_state(outputs[0], attention_mask)[:, None])  # it takes the first of the states
+        if isinstance(outputs, tuple):
+            return (outputs[0], pooled, *outputs[2:])
+        outputs.pooler_output = pooled
+        return outputs
 
     def _create_attention_masks(
         self, attention_mask: torch.Tensor | None, *args: Any, **kwargs: Any

@@ -84,7 +84,9 @@ def finetune(job: Job, problem: Problem, recipe: FinetuneRecipe, out: Path, devi
         "history": history,
         "train_seconds": seconds,
     }
-    _write(out, job, problem, record, best["result"], model, lambda split: _logits(model, split, problem, recipe, device))
+    _write(
+        out, job, problem, record, best["result"], model, lambda split: _logits(model, split, problem, recipe, device)
+    )
     return record
 
 

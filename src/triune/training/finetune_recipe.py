@@ -22,6 +22,7 @@ class ModelPart:
     hidden_dropout: Number | None = None
     attention_dropout: Number | None = None
     classifier_dropout: Number | None = None
+    classifier_pooling: Literal["cls", "mean"] | None = None
 
 
 @strict

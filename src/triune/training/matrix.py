@@ -96,9 +96,7 @@ def _searched(
             folder = matrix.out / name / label / f"search-{rate:g}"
             recipe = matrix.recipe.at_rate(rate)
             model = matrix.models[label]
-            cells.append(
-                _cell(matrix, matrix.tasks[name], label, model, SEARCH_SEED, recipe, hashes[name], folder)
-            )
+            cells.append(_cell(matrix, matrix.tasks[name], label, model, SEARCH_SEED, recipe, hashes[name], folder))
     records = iter(_run(cells, matrix.workers, console, say))
     chosen = {}
     for pair in pairs:
@@ -203,9 +201,7 @@ def _finished(cell: Cell) -> dict[str, Any] | None:
     except ValueError as error:
         raise TriuneError(f"'{path}' is not valid JSON ({error}): remove its folder and start again") from error
     if record.get("identity") != cell.job.identity:
-        raise TriuneError(
-            f"'{path}' is of another recipe, model or data: choose another --out, or remove that folder"
-        )
+        raise TriuneError(f"'{path}' is of another recipe, model or data: choose another --out, or remove that folder")
     return record
 
 

@@ -71,16 +71,17 @@ class Problem:
 
     def load(self, path: str, recipe: FinetuneRecipe) -> Any:
         part = recipe.model
-        dropouts = {
+        wanted = {
             "hidden_dropout_prob": part.hidden_dropout,
             "attention_probs_dropout_prob": part.attention_dropout,
             "classifier_dropout": part.classifier_dropout,
+            "classifier_pooling": part.classifier_pooling,
         }
         return self.head.from_pretrained(
             path,
             attn_implementation=recipe.training.attention,
             ignore_mismatched_sizes=True,  # a head that was made for another task is made anew
-            **{name: float(value) for name, value in dropouts.items() if value is not None},
+            **{name: value for name, value in wanted.items() if value is not None},
             **self.head_settings(),
         )
 

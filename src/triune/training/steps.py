@@ -24,7 +24,11 @@ def rates(recipe: FinetuneRecipe, steps: int) -> torch.Tensor:
         warm = round(float(part.warmup) * (end - begin)) if stage == 0 else 0
         done = torch.arange(end - begin, dtype=torch.float64)
         rest = ((done - warm) / max(1, end - begin - warm)).clamp(0, 1)
-        falling = {"linear": 1 - rest, "cosine": (1 + torch.cos(torch.pi * rest)) / 2, "constant": torch.ones_like(rest)}
+        falling = {
+            "linear": 1 - rest,
+            "cosine": (1 + torch.cos(torch.pi * rest)) / 2,
+            "constant": torch.ones_like(rest),
+        }
         rising = (done + 1) / (warm + 1)
         table[begin:end] = peak * torch.where(done < warm, rising, falling[part.schedule])
     return table.float()
@@ -40,7 +44,9 @@ def loss_of(kind: str, outputs: Any, labels: torch.Tensor, held_B: torch.Tensor)
         ends = ((outputs.start_logits, labels[:, 0]), (outputs.end_logits, labels[:, 1]))
         losses = [nn.functional.cross_entropy(logits.float(), place, ignore_index=IGNORED) for logits, place in ends]
         return (losses[0] + losses[1]) / 2
-    return nn.functional.cross_entropy(outputs.logits.float(), torch.where(held_B, labels, IGNORED), ignore_index=IGNORED)
+    return nn.functional.cross_entropy(
+        outputs.logits.float(), torch.where(held_B, labels, IGNORED), ignore_index=IGNORED
+    )
 
 
 class Steps:
