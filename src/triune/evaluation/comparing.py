@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from triune import operators
 from triune.errors import TriuneError
 from triune.evaluation.significance import Comparison, Paired, compare_all
 from triune.files import write_text
@@ -25,7 +26,9 @@ def read_records(out: Path) -> list[dict[str, Any]]:
         found.append({**record, "folder": str(path.parent.relative_to(out))})
     if not found:
         raise TriuneError(f"'{out}' holds no records of `triune finetune`")
-    return sorted(found, key=lambda record: (record["task"], record["model"], record["seed"]))
+    order = {name: number for number, name in enumerate(operators.names())}  # as in the paper's tables
+    unknown = len(order)
+    return sorted(found, key=lambda r: (r["task"], order.get(r["model"], unknown), r["model"], r["seed"]))
 
 
 def compare_records(out: Path, records: Sequence[dict[str, Any]], reference: str | None = None) -> list[Comparison]:

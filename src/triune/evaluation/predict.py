@@ -79,10 +79,11 @@ class Predictor:
             yield {"label": self.config.id2label[best], "score": round(float(row[best]), 6)}
 
     def _spans(self, texts: list[list[str]]) -> Iterator[dict[str, Any]]:
-        questions = [Question(str(i), *pair, ()) for i, pair in enumerate(zip(*texts, strict=True))]
+        questions = [Question(str(i), asked, told, ()) for i, (asked, told) in enumerate(zip(*texts, strict=True))]
         cut = windows(questions, self.tokenizer, self.longest, min(128, self.longest // 2))
         encoded = from_lists(cut.input_ids, cut.first_length, np.zeros((len(cut), 2), dtype=np.int64))
-        answers = best_answers(*self._logits(encoded, "span"), cut, questions)
+        starts, ends = self._logits(encoded, "span")
+        answers = best_answers(starts, ends, cut, questions)
         found = predictions(answers, self.about.get("null_threshold"))
         for answer in answers:
             yield {

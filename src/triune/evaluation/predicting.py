@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from triune.data.encoded import Encoded, OnDevice
 from triune.data.batches import evaluation_plan
+from triune.data.encoded import Encoded, OnDevice
 
 TOKENS_A_BATCH = {"cuda": 32_768, "cpu": 2_048}
 

@@ -9,8 +9,9 @@ def task_table() -> Table:
         "Tasks",
         ["name", "title", "kind", "columns", "classes", "metrics", "folder", "hub"],
         notes=[
-            "The first metric listed chooses the best epoch and stands in the tables. `triune finetune --data-dir DIR` reads "
-            "DIR/FOLDER/SPLIT.parquet (or .csv, .tsv, .jsonl; SQuAD: .json); without it the hub is read."
+            "The first metric listed chooses the best epoch and stands in the tables. "
+            "`triune finetune --data-dir DIR` reads DIR/FOLDER/SPLIT.parquet "
+            "(or .csv, .tsv, .jsonl; SQuAD: .json); without it the hub is read."
         ],
         text_columns=8,
     )

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from triune.data.batches import training_plan
 from triune.data.encoded import Encoded, OnDevice
 from triune.errors import TriuneError
 from triune.evaluation.predicting import predict_logits
 from triune.files import write_text
-from triune.data.batches import training_plan
 from triune.training.finetune_recipe import FinetuneRecipe
 from triune.training.problems import Problem
 from triune.training.run_folder import versions
@@ -65,8 +65,8 @@ def finetune(job: Job, problem: Problem, recipe: FinetuneRecipe, out: Path, devi
         seconds += spent
         if not math.isfinite(loss):
             raise TriuneError(
-                f"{job.label} on {problem.task.title}, seed {job.seed}: the loss is not a finite number in epoch {epoch}; "
-                "lower optimizer.learning_rates"
+                f"{job.label} on {problem.task.title}, seed {job.seed}: the loss is not a finite number in epoch "
+                f"{epoch}; lower optimizer.learning_rates"
             )
         result = problem.evaluate(_logits(model, problem.dev, problem, recipe, device))
         history.append({"epoch": epoch, "train_loss": loss, "seconds": spent, **result.scores})
@@ -75,10 +75,16 @@ def finetune(job: Job, problem: Problem, recipe: FinetuneRecipe, out: Path, devi
             best = {"epoch": epoch, "result": result, "state": state}
     assert best is not None
     model.load_state_dict(best["state"])
+    more = {}  # other development sets (MNLI mismatched): scored once, with the epoch that was chosen
+    for name, split in problem.splits.items():
+        if name.startswith("dev_"):
+            more[name] = problem.evaluate(_logits(model, split.encoded, problem, recipe, device), name)
+            best["result"].files.update(more[name].files)
     record = {
         **_described(job, problem, recipe, model, device, steps.captured),
         "scores": best["result"].scores,
         "primary": best["result"].primary,
+        "more_scores": {name: result.scores for name, result in more.items()},
         "best_epoch": best["epoch"],
         "epochs": recipe.training.epochs,
         "history": history,

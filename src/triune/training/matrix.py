@@ -49,16 +49,16 @@ class Matrix:
 
 def label_models(given: list[str]) -> dict[str, Location]:
     """LABEL=PATH, or a path, called by its operator, or by its folder where two have the same operator."""
-    found = []
+    found: list[tuple[str | None, Location]] = []
     for text in given:
         label, equals, path = text.partition("=")
         explicit = bool(equals) and "/" not in label
         found.append((label if explicit else None, locate_model(path if explicit else text)))
     operators = [model.config.operator for label, model in found if label is None]
     labelled: dict[str, Location] = {}
-    for label, model in found:
-        name = label or model.config.operator
-        if label is None and operators.count(name) > 1:
+    for given_label, model in found:
+        name = given_label or model.config.operator
+        if given_label is None and operators.count(name) > 1:
             parts = [part for part in Path(model.path).parts if part != "model"]
             name = parts[-1] if parts else model.path
         if name in labelled or not name or name.startswith("."):
@@ -85,7 +85,7 @@ def run_matrix(matrix: Matrix, console: Console, say: Callable[[str], object]) -
 def _searched(
     matrix: Matrix, hashes: dict[str, str], console: Console, say: Callable[[str], object]
 ) -> dict[tuple[str, str], FinetuneRecipe]:
-    """The recipe of each task and model: with the rate that was best on the development set, where there is a search."""
+    """The recipe of each task and model: where there is a search, with the best rate on the development set."""
     rates = matrix.recipe.search.learning_rates
     pairs = [(name, label) for name in matrix.tasks for label in matrix.models]
     if not rates:
@@ -126,16 +126,16 @@ def _cell(
 def _run(
     cells: list[Cell], workers: int | None, console: Console, say: Callable[[str], object]
 ) -> list[dict[str, Any]]:
-    records = {cell.folder: _finished(cell) for cell in cells}
+    records: dict[Path, dict[str, Any] | None] = {cell.folder: _finished(cell) for cell in cells}
     waiting = [cell for cell in cells if records[cell.folder] is None]
     if len(waiting) < len(cells):
         say(f"{len(cells) - len(waiting)} of {len(cells)} runs are finished already")
     with _progress(console) as progress:
         task = progress.add_task("runs", total=len(cells), completed=len(cells) - len(waiting))
-        for cell, record in _each(waiting, workers):
-            records[cell.folder] = record
+        for cell, finished in _each(waiting, workers):
+            records[cell.folder] = finished
             progress.advance(task)
-            progress.console.print(_line(record), soft_wrap=True)
+            progress.console.print(_line(finished), soft_wrap=True)
     return [record for cell in cells if (record := records[cell.folder]) is not None]
 
 

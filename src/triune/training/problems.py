@@ -201,8 +201,9 @@ class SpanProblem(Problem):
 
     def evaluate(self, logits: Any, split: str = "dev") -> Result:
         part, settings = self.splits[split], self.recipe.answers
+        starts, ends = logits
         answers = best_answers(
-            *logits, part.windows, part.given, n_best=settings.n_best, max_answer_tokens=settings.max_answer_tokens
+            starts, ends, part.windows, part.given, n_best=settings.n_best, max_answer_tokens=settings.max_answer_tokens
         )
         threshold = None
         if any(not question.answers for question in part.given):
