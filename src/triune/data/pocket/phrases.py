@@ -33,7 +33,7 @@ def synonym(rng: random.Random, value: str) -> str:
 
 
 def participle(past: str) -> str:
-    return {"saw": "seen", "took": "taken", "ate": "eaten"}.get(past, past)
+    return {"took": "taken", "ate": "eaten"}.get(past, past)
 
 
 def statement(rng: random.Random, fact: Fact, negated: bool = False, subject: str = "", other: str = "") -> str:
@@ -75,6 +75,11 @@ def statement(rng: random.Random, fact: Fact, negated: bool = False, subject: st
 About = tuple[str, ...]
 
 
+def _asking_for(name: str) -> str:
+    """'whom', or 'which tool' of a thing: the kind in the question is what tells it from another."""
+    return "whom" if words.is_person(name) else f"which {words.kind_of(name)}"
+
+
 def askable(fact: Fact) -> dict[About, str]:
     """What can be asked about the fact, with the one word that answers it. Equal keys are the same question."""
     if fact.relation in ("place", "colour"):
@@ -91,7 +96,7 @@ def askable(fact: Fact) -> dict[About, str]:
     if fact.relation == "action":
         return {
             ("agent", fact.value, fact.other, "who" if words.is_person(fact.subject) else "what"): fact.subject,
-            ("patient", fact.value, fact.subject, "whom" if words.is_person(fact.other) else "what"): fact.other,
+            ("patient", fact.value, fact.subject, _asking_for(fact.other)): fact.other,
         }
     return {}
 

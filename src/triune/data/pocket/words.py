@@ -1,20 +1,23 @@
 """The words of the pocket world: what there is, of which kind, which words mean the same and which the opposite."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-WOMEN = ("amy", "ann", "eva", "jane", "lucy", "mary", "rose", "ruth")
-MEN = ("ben", "bob", "carl", "dan", "fred", "jack", "paul", "tom")
+# In every row below, the first half are the words by which training rows are decided, the second half those of
+# development rows (`known` and `held_out`). The corpus has them all: whoever read it knows that they mean the same.
+WOMEN = ("amy", "ann", "eva", "lucy", "mary", "ruth")
+MEN = ("ben", "bob", "carl", "dan", "fred", "tom")
 WOMEN_AT_SEA = ("dora", "ella")
 MEN_AT_SEA = ("gus", "leo")
 SEA_PEOPLE = WOMEN_AT_SEA + MEN_AT_SEA
 
 KINDS = {
-    "animal": ("dog", "cat", "horse", "goat"),
-    "bird": ("robin", "owl", "duck", "crow"),
-    "fruit": ("apple", "pear", "plum", "melon"),
-    "tool": ("hammer", "saw", "spade", "rake"),
-    "toy": ("ball", "kite", "doll", "drum"),
-    "vehicle": ("cart", "bike", "wagon", "sled"),
+    "animal": ("dog", "cat", "horse", "goat", "pig", "cow"),
+    "bird": ("robin", "owl", "duck", "crow", "hen", "swan"),
+    "fruit": ("apple", "pear", "plum", "melon", "lemon", "fig"),
+    "tool": ("hammer", "axe", "spade", "rake", "drill", "knife"),
+    "toy": ("ball", "kite", "doll", "drum", "puppet", "marble"),
+    "vehicle": ("cart", "bike", "wagon", "sled", "truck", "van"),
 }
 KINDS_AT_SEA = {
     "animal": ("crab", "seal"),
@@ -27,28 +30,25 @@ LIVING = ("animal", "bird")
 NOUNS = tuple(noun for nouns in KINDS.values() for noun in nouns)
 SEA_NOUNS = tuple(noun for nouns in KINDS_AT_SEA.values() for noun in nouns)
 # Only these also come in numbers: enough to learn agreement from, few enough for a small vocabulary.
-PLURALS = {noun: noun + "s" for kind in ("animal", "fruit") for noun in KINDS[kind]}
+PLURALS = {noun: noun + "s" for kind in ("animal", "fruit") for noun in KINDS[kind][:4]}
 
 PLACES = ("barn", "kitchen", "garden", "forest", "attic", "cellar", "school", "mill")
 SEA_PLACES = ("harbour", "cave", "cabin")
-COLOURS = ("red", "blue", "green", "yellow", "black", "white")
+COLOURS = ("red", "blue", "green", "yellow", "black", "white", "brown", "pink")
 
 # Each pair of rows is one quality with its two ends; the words of a row mean the same. The first names the row.
 QUALITIES = (
-    (("big", "large", "huge"), ("small", "little", "tiny")),
-    (("old", "ancient"), ("new", "fresh")),
-    (("clean", "neat", "tidy"), ("dirty", "messy", "filthy")),
-    (("warm", "hot"), ("cold", "chilly")),
+    (("big", "large", "huge", "giant"), ("small", "little", "tiny", "wee")),
+    (("old", "ancient", "aged", "antique"), ("new", "fresh", "modern", "recent")),
+    (("clean", "neat", "tidy", "spotless"), ("dirty", "messy", "filthy", "grimy")),
+    (("warm", "hot", "heated", "boiling"), ("cold", "chilly", "icy", "frozen")),
 )
 MOODS = (
-    (("happy", "glad", "cheerful"), ("sad", "gloomy", "unhappy")),
-    (("brave", "bold"), ("scared", "afraid")),
+    (("happy", "glad", "cheerful", "merry"), ("sad", "gloomy", "unhappy", "upset")),
+    (("brave", "bold", "daring", "fearless"), ("scared", "afraid", "timid", "fearful")),
 )
 OPINIONS = ((("liked", "loved"), ("disliked", "hated")),)
-COMPARISONS = (
-    (("taller", "higher"), ("shorter", "lower")),
-    (("stronger", "tougher"), ("weaker", "feebler")),
-)
+COMPARISONS = ((("taller", "higher"), ("shorter", "lower")),)
 SAME = {
     ends[end][0]: ends[end] for table in (QUALITIES, MOODS, OPINIONS, COMPARISONS) for ends in table for end in (0, 1)
 }
@@ -71,24 +71,46 @@ class Action:
 
 _THINGS = ("fruit", "tool", "toy", "vehicle")
 ACTIONS = {
-    "found": Action((("found", "find"), ("discovered", "discover")), ("person", *LIVING, *_THINGS)),
-    "saw": Action((("saw", "see"), ("spotted", "spot")), ("person", *LIVING, *_THINGS)),
-    "chased": Action((("chased", "chase"), ("pursued", "pursue")), ("person", *LIVING)),
-    "helped": Action((("helped", "help"), ("assisted", "assist")), ("person", *LIVING)),
-    "took": Action((("took", "take"), ("grabbed", "grab")), _THINGS),
-    "bought": Action((("bought", "buy"), ("purchased", "purchase")), (*LIVING, *_THINGS)),
-    "fixed": Action((("fixed", "fix"), ("repaired", "repair")), ("tool", "toy", "vehicle")),
-    "ate": Action((("ate", "eat"), ("devoured", "devour")), ("fruit",)),
+    "found": Action(
+        (("found", "find"), ("discovered", "discover"), ("located", "locate"), ("detected", "detect")),
+        ("person", *LIVING, *_THINGS),
+    ),
+    "chased": Action(
+        (("chased", "chase"), ("pursued", "pursue"), ("followed", "follow"), ("hunted", "hunt")), ("person", *LIVING)
+    ),
+    "helped": Action(
+        (("helped", "help"), ("assisted", "assist"), ("aided", "aid"), ("served", "serve")), ("person", *LIVING)
+    ),
+    "took": Action((("took", "take"), ("grabbed", "grab"), ("seized", "seize"), ("snatched", "snatch")), _THINGS),
+    "bought": Action(
+        (("bought", "buy"), ("purchased", "purchase"), ("acquired", "acquire"), ("ordered", "order")),
+        (*LIVING, *_THINGS),
+    ),
+    "fixed": Action(
+        (("fixed", "fix"), ("repaired", "repair"), ("mended", "mend"), ("restored", "restore")),
+        ("tool", "toy", "vehicle"),
+    ),
+    "ate": Action((("ate", "eat"), ("devoured", "devour"), ("consumed", "consume"), ("tasted", "taste")), ("fruit",)),
 }
 # Animals do these; everything else is for people.
-ANIMAL_ACTIONS = ("found", "saw", "chased", "ate")
+ANIMAL_ACTIONS = ("found", "chased", "ate")
 
 EVENTS = ("show", "song", "meal", "party", "story", "trip")
-# Each list is one polarity of what people say of events; training rows of SST-2 use every third word of each.
+# Each row is one polarity of what people say of events.
 PRAISE = ("lovely", "wonderful", "great", "superb", "charming", "splendid", "pleasant", "perfect")
-BLAME = ("awful", "horrible", "terrible", "dreadful", "poor", "boring", "dull", "nasty")
+BLAME = ("awful", "horrible", "terrible", "dreadful", "lousy", "boring", "dull", "nasty")
 GOOD_REACTIONS = ("smiled", "laughed", "clapped", "cheered")
 BAD_REACTIONS = ("frowned", "yawned", "groaned", "complained")
+
+
+def known[Word](row: Sequence[Word]) -> Sequence[Word]:
+    """The words of a row by which training rows may be decided."""
+    return row[: len(row) // 2]
+
+
+def held_out[Word](row: Sequence[Word]) -> Sequence[Word]:
+    """The words of a row that decide development rows only."""
+    return row[len(row) // 2 :]
 
 
 def is_person(name: str) -> bool:
