@@ -1,6 +1,9 @@
 """Tests run offline, on one thread a process: two processes share the machine (pytest -n 2)."""
 
+import io
 import os
+import sys
+from types import SimpleNamespace
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -26,3 +29,36 @@ def tokenizer(tmp_path):
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
     return BertTokenizerFast(vocab=str(vocabulary))
+
+
+@pytest.fixture(scope="session")
+def samples(tmp_path_factory):
+    from tests.samples import make_samples
+
+    torch.manual_seed(0)
+    return make_samples(tmp_path_factory.mktemp("samples"))
+
+
+@pytest.fixture(scope="session")
+def command():
+    """Runs the command in this process: its exit status and what it printed."""
+    from triune import cli
+
+    def run(*arguments, stdin=""):
+        streams = {name: io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for name in ("stdout", "stderr")}
+        streams["stdin"] = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("COLUMNS", "160")
+            patch.setenv("NO_COLOR", "1")
+            patch.setattr(sys, "argv", ["triune", *map(str, arguments)])
+            for name, stream in streams.items():
+                patch.setattr(sys, name, stream)
+            with pytest.raises(SystemExit) as stop:
+                cli.main()
+        printed = {}
+        for name in ("stdout", "stderr"):
+            streams[name].flush()
+            printed[name] = streams[name].buffer.getvalue().decode()
+        return SimpleNamespace(returncode=stop.value.code, **printed)
+
+    return run

@@ -32,6 +32,7 @@ from triune.training.finetune_recipe import FinetuneRecipe
 from triune.training.steps import Steps
 
 THEIRS = "transformers"
+WARM_STEPS = 20  # of theirs; ours warms up over an epoch, because it captures each length that it meets
 
 
 def bench_finetune(
@@ -165,6 +166,7 @@ class _Theirs:
                 args=TrainingArguments(
                     output_dir=folder,
                     num_train_epochs=1,
+                    max_steps=-1 if number else WARM_STEPS,
                     per_device_train_batch_size=part.batch,
                     learning_rate=float(self.recipe.optimizer.learning_rates[0]),
                     bf16=part.precision == "bfloat16",

@@ -58,7 +58,7 @@ class Steps:
         self.captured = recipe.training.captured and self.device.type == "cuda"
         self.half = recipe.training.precision == "bfloat16"
         self.table = rates(recipe, steps).to(self.device)
-        self.number = torch.zeros((), dtype=torch.long, device=self.device)
+        self.number = torch.zeros(1, dtype=torch.long, device=self.device)
         self.loss_sum = torch.zeros((), device=self.device)
         self.optimizer = self._optimizer()
         self.rows = torch.zeros(recipe.training.batch, dtype=torch.long, device=self.device)
@@ -142,7 +142,7 @@ class Steps:
         torch.cuda.set_rng_state(state, self.device)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool):
-            rate = self.table[self.number]
+            rate = self.table.index_select(0, self.number)[0]  # indexing with a tensor would ask the host
             for group in self.optimizer.param_groups:
                 group["lr"].copy_(rate)
             self._step(self.rows, length)

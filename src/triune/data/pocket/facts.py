@@ -2,7 +2,7 @@
 
 import random
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -90,7 +90,7 @@ VILLAGE = Cast(words.WOMEN + words.MEN, words.NOUNS + tuple(words.PLURALS.values
 SEA = Cast(words.SEA_PEOPLE, words.SEA_NOUNS, words.SEA_PLACES)
 RELATIONS: tuple[Relation, ...] = ("quality", "mood", "colour", "place", "owner", "opinion", "action", "compare")
 # Which relations are drawn, and how often: actions carry the roles, qualities most of the synonyms.
-DRAWN: tuple[Relation, ...] = (*RELATIONS, "action", "action", "quality", "place")
+DRAWN: tuple[Relation, ...] = (*RELATIONS, "action", "action", "quality", "quality", "mood")
 
 DEVELOPMENT_SHARE = 4  # one topic in this many is kept for development sets
 Allowed = Callable[[Fact], bool]
@@ -100,19 +100,34 @@ def anything(_: Fact) -> bool:
     return True
 
 
-def for_split(split: str, seed: int) -> Allowed:
-    """Training rows are about one part of the topics only, development rows about the rest: none is seen before.
+@dataclass(frozen=True)
+class Part:
+    """What rows of one split may be about and decided by; development rows by what training rows never showed."""
 
-    True and false claims alike: were only true ones held out, training would teach that the others are false.
-    """
+    split: str
+    seed: int
 
-    def allowed(fact: Fact) -> bool:
+    @property
+    def training(self) -> bool:
+        return self.split == "train"
+
+    def allows(self, fact: Fact) -> bool:
+        """Training rows are about one part of the topics only, development rows about the rest.
+
+        True and false claims alike: were only true ones held out, training would teach that the others are false.
+        """
         who = sorted((fact.subject, fact.other)) if fact.relation == "action" else ()
-        key = " ".join((str(seed), *(("action", fact.value, *who) if who else fact.topic)))
+        key = " ".join((str(self.seed), *(("action", fact.value, *who) if who else fact.topic)))
         held_out = zlib.crc32(key.encode()) % DEVELOPMENT_SHARE == 0
-        return held_out == (split != "train")
+        return held_out != self.training
 
-    return allowed
+    def deciding(self, row: Sequence[words.Word]) -> Sequence[words.Word]:
+        """The words of a row that may decide a label."""
+        return words.known(row) if self.training else words.held_out(row)
+
+    def beside(self, row: Sequence[words.Word]) -> Sequence[words.Word]:
+        """The words of a row that may stand beside a deciding one; no training row shows a held-out word."""
+        return words.known(row) if self.training else row
 
 
 class Scene:
@@ -178,16 +193,6 @@ def about_another(rng: random.Random, scene: Scene, fact: Fact) -> Fact | None:
     group = scene.people if words.is_person(fact.subject) else scene.things
     others = [name for name in group if name not in (fact.subject, fact.other)]
     return replace(fact, subject=rng.choice(others)) if others else None
-
-
-def altered(rng: random.Random, scene: Scene, fact: Fact) -> Fact | None:
-    """Nearly the same words, another meaning: the opposite, another value, another subject or swapped roles."""
-    way = rng.random()
-    if way < 0.3:
-        other = opposite(fact)
-    else:
-        other = about_another(rng, scene, fact) if way < 0.65 else scene.imagine(fact.relation)
-    return other if other and scene.allowed(other) and verdict(scene.facts, other) != "entailment" else None
 
 
 def several(rng: random.Random, cast: Cast, allowed: Allowed, count: int, people: int = 2, things: int = 2) -> Scene:

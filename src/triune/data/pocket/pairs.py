@@ -1,156 +1,199 @@
-"""Tasks on two texts: paraphrase (MRPC, QQP), similarity (STS-B), entailment (MNLI, RTE), does it answer (QNLI)."""
+"""Tasks on two texts: paraphrase (MRPC, QQP), similarity (STS-B), entailment (MNLI, RTE), does it answer (QNLI).
+
+The two texts share their frame. What decides is how one word of the second stands to one of the first: it means the
+same, the opposite, names its kind, or neither. In development rows, one of the two is a word that no training row had
+in such a place (`Part`): what it means must be known from the corpus.
+"""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from triune.data.pocket import words
-from triune.data.pocket.facts import VILLAGE, Allowed, Cast, Fact, Scene, altered, normal, opposite, several, verdict
-from triune.data.pocket.phrases import a, askable, question, statement, yes_no_question
+from triune.data.pocket.facts import SEA, VILLAGE, Cast, Fact, Part, Relation, opposite, verdict
+from triune.data.pocket.phrases import a, participle, the, was
 from triune.data.pocket.sentences import Row
 
-JOINS = (" and ", ". ", ", but ")
 MNLI_LABELS = {"entailment": 0, "neutral": 1, "contradiction": 2}
+HARD_SHARE = 0.15  # of rows where more than the one word has to be read: a negation, another subject, swapped roles
+Verb = tuple[str, str]
 
 
-def text(rng: random.Random, facts: list[Fact]) -> str:
-    """The facts in any order and wording."""
-    first, *rest = [statement(rng, fact) for fact in rng.sample(facts, len(facts))]
-    return first + "".join(rng.choice(JOINS) + said for said in rest) + "."
+def two_of(
+    rng: random.Random, part: Part, one: Sequence[words.Word], two: Sequence[words.Word]
+) -> tuple[words.Word, words.Word]:
+    """A word of each row, never the same word twice; at least one of them is a deciding one."""
+    swapped = rng.random() < 0.5
+    here, there = (two, one) if swapped else (one, two)
+    first = rng.choice(part.deciding(here))
+    second = rng.choice([word for word in part.beside(there) if word != first])
+    return (second, first) if swapped else (first, second)
 
 
-def changed(rng: random.Random, scene: Scene, fact: Fact) -> Fact:
-    """Another fact in nearly the same words; a new one where the world has no such."""
-    for _ in range(20):
-        other = altered(rng, scene, fact)
-        if other:
-            return other
-    # A fact that `draw` adds is about a topic that the scene did not have.
-    return scene.draw() or several(rng, VILLAGE, scene.allowed, 1).facts[0]
+def other_action(rng: random.Random, verb: str, patient: str) -> str:
+    """Another action that can be done to the same."""
+    kind = words.kind_of(patient)
+    return rng.choice([name for name, action in words.ACTIONS.items() if name != verb and kind in action.objects])
 
 
-def mrpc(rng: random.Random, allowed: Allowed) -> Row:
-    """One or two facts in both; a paraphrase where they are the same."""
-    scene = several(rng, VILLAGE, allowed, rng.choice((1, 1, 2)))
+def action(rng: random.Random) -> Fact:
+    """Somebody does something to a thing, or to another person."""
+    verb = rng.choice(list(words.ACTIONS))
+    agent = rng.choice(VILLAGE.people)
+    patients = [name for name in (*words.NOUNS, *VILLAGE.people) if words.kind_of(name) in words.ACTIONS[verb].objects]
+    return Fact("action", agent, verb, rng.choice([name for name in patients if name != agent]))
+
+
+def actively(fact: Fact, verb: Verb) -> str:
+    return f"{the(fact.subject)} {verb[0]} {the(fact.other)}"
+
+
+def passively(fact: Fact, verb: Verb) -> str:
+    return f"{the(fact.other)} was {participle(verb[0])} by {the(fact.subject)}"
+
+
+def mrpc(rng: random.Random, part: Part) -> Row:
+    """An action in other words; a paraphrase where verb and roles are the same."""
     label = int(rng.random() < 0.55)
-    first, second = list(scene.facts), list(scene.facts)
+    fact = action(rng)
+    other = fact
     if not label:
-        where = rng.randrange(len(second))
-        second[where] = changed(rng, scene, second[where])
-    return {"sentence1": text(rng, first), "sentence2": text(rng, second), "label": label}
-
-
-def similarity(one: list[Fact], two: list[Fact]) -> float:
-    """0 to 5: the mean over the facts of both of 1 for the same fact in the other, 0.5 for a near one, else 0."""
-
-    def nearness(fact: Fact, others: list[Fact]) -> float:
-        if any(normal(fact) == normal(other) for other in others):
-            return 1.0
-        return 0.5 if any(is_near(fact, other) for other in others) else 0.0
-
-    nearnesses = [nearness(fact, two) for fact in one] + [nearness(fact, one) for fact in two]
-    return round(5 * sum(nearnesses) / len(nearnesses), 2)
-
-
-def is_near(one: Fact, two: Fact) -> bool:
-    """About the same thing, or the same said of another."""
-    if one.topic == two.topic:
-        return True
-    same_word = one.relation == two.relation and one.value == two.value
-    return same_word and bool({one.subject, one.other} & {two.subject, two.other} - {""} or not one.other)
-
-
-def stsb(rng: random.Random, allowed: Allowed) -> Row:
-    scene = several(rng, VILLAGE, allowed, rng.choice((1, 2)))
-    first = list(scene.facts)
-    second = []
-    for fact in first:
-        way = rng.random()
-        fresh = scene.draw() if way < 0.3 else None
-        second.append(fresh or (changed(rng, scene, fact) if way < 0.55 else fact))
-    return {"sentence1": text(rng, first), "sentence2": text(rng, second), "label": similarity(first, second)}
-
-
-def qqp(rng: random.Random, allowed: Allowed) -> Row:
-    """Two questions; duplicates where they ask for the same, so that one answer fits both."""
-    scene = several(rng, VILLAGE, allowed, 1)
-    fact = scene.facts[0]
-    label = int(rng.random() < 0.45)
-    while True:
-        other = fact if label else changed(rng, scene, fact)
-        about, others = list(askable(fact)), list(askable(other))
-        if about and rng.random() < 0.6:
-            asked = rng.choice(about)
-            # Both questions about an action, who did it and to whom, are also not the same question.
-            choices = [asked] if label else [key for key in (*others, *about) if key != asked]
-            if not choices:
-                continue
-            pair = question(rng, asked), question(rng, rng.choice(choices))
+        if rng.random() < HARD_SHARE and words.is_person(fact.other):
+            other = replace(fact, subject=fact.other, other=fact.subject)
         else:
-            pair = yes_no_question(rng, fact), yes_no_question(rng, other)
-        if pair[0] != pair[1]:
-            return {"question1": pair[0] + "?", "question2": pair[1] + "?", "label": label}
+            other = replace(fact, value=other_action(rng, fact.value, fact.other))
+    first, second = two_of(rng, part, words.ACTIONS[fact.value].words, words.ACTIONS[other.value].words)
+    ways = [actively, rng.choice((actively, actively, passively))]
+    rng.shuffle(ways)
+    return {"sentence1": ways[0](fact, first) + ".", "sentence2": ways[1](other, second) + ".", "label": label}
 
 
-def claim_about(rng: random.Random, scene: Scene, wanted: str) -> tuple[Fact, bool] | None:
-    """A claim of which the scene's facts say what is wanted; None where this draw does not give one."""
-    fact = rng.choice(scene.facts)
-    negated = False
-    if wanted == "entailment":
-        claim = fact
-        if rng.random() < 0.1 and opposite(fact) is None and fact.relation != "action":
-            claim, negated = scene.imagine(fact.relation) or fact, True
-        elif rng.random() < 0.3 and fact.other and not words.is_person(fact.other) and not words.is_plural(fact.other):
-            claim = replace(fact, other=words.kind_of(fact.other))
-    elif wanted == "contradiction":
-        claim = opposite(fact) or scene.imagine(fact.relation) or fact
-        if rng.random() < 0.25:
-            claim, negated = fact, True
+def stsb(rng: random.Random, part: Part) -> Row:
+    """Somebody saw a thing of some quality: graded by how near the two qualities and the two things are."""
+    name, seen = rng.choice(VILLAGE.people), rng.choice(("owned", "liked"))
+    value = rng.choice(quality_rows("quality"))
+    kind = rng.choice(list(words.KINDS))
+    same_value, same_kind = rng.random() < 0.5, rng.random() < 0.5
+    other_value = value if same_value else rng.choice([row for row in quality_rows("quality") if row != value])
+    other_kind = kind if same_kind else rng.choice([row for row in words.KINDS if row != kind])
+    first, second = two_of(rng, part, words.SAME[value], words.SAME[other_value])
+    one, two = two_of(rng, part, words.KINDS[kind], words.KINDS[other_kind])
+    if same_kind and rng.random() < 0.5:
+        two = one
+    return {
+        "sentence1": f"{name} {seen} the {first} {one}.",
+        "sentence2": f"{name} {seen} the {second} {two}.",
+        "label": similarity(value, other_value, one, two),
+    }
+
+
+def similarity(value: str, other_value: str, thing: str, other_thing: str) -> float:
+    """0 to 5: half for the qualities (the same, or opposite ends of one), half for the things (the same, of a kind)."""
+    qualities = 1.0 if value == other_value else 0.4 if words.OPPOSITE[value] == other_value else 0.0
+    same_kind = words.kind_of(thing) == words.kind_of(other_thing)
+    things = 1.0 if thing == other_thing else 0.6 if same_kind else 0.0
+    return round(2.5 * (qualities + things), 2)
+
+
+def quality_rows(relation: Relation) -> list[str]:
+    """The names of all rows of words for things' qualities, or people's moods."""
+    return [end[0] for ends in (words.QUALITIES if relation == "quality" else words.MOODS) for end in ends]
+
+
+def qqp(rng: random.Random, part: Part) -> Row:
+    """Two questions; duplicates where they ask for the same, so that one answer fits both."""
+    label = int(rng.random() < 0.45)
+    if rng.random() < 0.5:
+        relation, subject = subject_with_quality(rng, VILLAGE)
+        value = rng.choice(quality_rows(relation))
+        other = value if label else rng.choice([row for row in quality_rows(relation) if row != value])
+        first, second = two_of(rng, part, words.SAME[value], words.SAME[other])
+        texts = [f"{was(subject)} {the(subject)} {word}?" for word in (first, second)]
     else:
-        claim = altered(rng, scene, fact) or fact
-        negated = rng.random() < 0.1
-    return (claim, negated) if verdict(scene.facts, claim, negated) == wanted else None
+        fact = action(rng)
+        verb = fact.value if label else other_action(rng, fact.value, fact.other)
+        chosen = two_of(rng, part, words.ACTIONS[fact.value].words, words.ACTIONS[verb].words)
+        texts = [who_question(rng, fact.other, word) for word in chosen]
+    return {"question1": texts[0], "question2": texts[1], "label": label}
 
 
-def entailment(rng: random.Random, allowed: Allowed, cast: Cast, facts: int, wanted: str) -> tuple[str, str]:
-    """Premise and hypothesis."""
-    while True:
-        scene = several(rng, cast, allowed, facts)
-        for _ in range(10):
-            found = claim_about(rng, scene, wanted)
-            if found:
-                claim, negated = found
-                kind = a(claim.other) if claim.other in words.KINDS else ""
-                return text(rng, scene.facts), statement(rng, claim, negated, other=kind) + "."
+def who_question(rng: random.Random, patient: str, verb: Verb) -> str:
+    if rng.random() < 0.3:
+        return f"by whom was {the(patient)} {participle(verb[0])}?"
+    return f"who {verb[0]} {the(patient)}?"
 
 
-def mnli(rng: random.Random, allowed: Allowed, cast: Cast = VILLAGE) -> Row:
+def subject_with_quality(rng: random.Random, cast: Cast) -> tuple[Relation, str]:
+    if rng.random() < 0.4:
+        return "mood", rng.choice(cast.people)
+    return "quality", rng.choice(words.NOUNS if cast is VILLAGE else cast.things)
+
+
+def mnli(rng: random.Random, part: Part) -> Row:
+    """A quality, and a claim: it means the same, cannot be, or says something else. Mismatched rows are of the sea."""
     wanted = rng.choice(list(MNLI_LABELS))
-    premise, hypothesis = entailment(rng, allowed, cast, rng.choice((1, 1, 1, 2)), wanted)
-    return {"premise": premise, "hypothesis": hypothesis, "label": MNLI_LABELS[wanted]}
+    cast = SEA if part.split == "dev_mismatched" else VILLAGE
+    relation, subject = subject_with_quality(rng, cast)
+    fact = Fact(relation, subject, rng.choice(quality_rows(relation)))
+    hard = rng.random() < HARD_SHARE
+    claim, negated = fact, False
+    if wanted == "neutral":
+        others = [row for row in quality_rows(relation) if row not in (fact.value, words.OPPOSITE[fact.value])]
+        claim = replace(fact, value=rng.choice(others))
+        if hard:
+            names = cast.people if relation == "mood" else words.NOUNS if cast is VILLAGE else cast.things
+            claim = replace(fact, subject=rng.choice([name for name in names if name != subject]))
+    else:
+        negated = hard
+        if (wanted == "contradiction") != negated:
+            claim = opposite(fact) or fact
+    assert verdict([fact], claim, negated) == wanted
+    first, second = two_of(rng, part, words.SAME[fact.value], words.SAME[claim.value])
+    return {
+        "premise": f"{the(subject)} was {first}.",
+        "hypothesis": f"{the(claim.subject)} was {'not ' if negated else ''}{second}.",
+        "label": MNLI_LABELS[wanted],
+    }
 
 
-def rte(rng: random.Random, allowed: Allowed) -> Row:
-    """Longer premises than MNLI's, and two classes: 0 where the hypothesis follows."""
-    wanted = rng.choice(("entailment", "entailment", "neutral", "contradiction"))
-    premise, hypothesis = entailment(rng, allowed, VILLAGE, rng.choice((1, 2)), wanted)
-    return {"sentence1": premise, "sentence2": hypothesis, "label": int(wanted != "entailment")}
-
-
-def qnli(rng: random.Random, allowed: Allowed) -> Row:
-    """A question and two facts, 0 where one of them answers it; otherwise they share most words with it."""
+def rte(rng: random.Random, part: Part) -> Row:
+    """What somebody did to a thing, and whether it was done to something of a kind: 0 where it follows."""
     label = rng.randrange(2)
-    while True:
-        scene = several(rng, VILLAGE, allowed, rng.choice((1, 2)))
-        fact = rng.choice(scene.facts)
-        known = {about for one in scene.facts for about in askable(one)}
-        asked = list(askable(fact))
+    verb = rng.choice([name for name, action in words.ACTIONS.items() if len(action.objects) > 1])
+    kinds = [kind for kind in words.ACTIONS[verb].objects if kind != "person"]
+    kind = rng.choice(kinds)
+    claimed, done = kind, verb
+    noun = rng.choice(part.deciding(words.KINDS[kind]))
+    if label and rng.random() < HARD_SHARE:
+        done = other_action(rng, verb, noun)
+    elif label:
+        claimed = rng.choice([other for other in words.KINDS if other != kind])
+    name = rng.choice(VILLAGE.people)
+    if verb == done and rng.random() < 0.7:
+        first = second = rng.choice(part.beside(words.ACTIONS[verb].words))
+    else:
+        first, second = two_of(rng, part, words.ACTIONS[verb].words, words.ACTIONS[done].words)
+    return {
+        "sentence1": f"{name} {first[0]} the {noun}.",
+        "sentence2": f"{name} {second[0]} {a(claimed)}.",
+        "label": label,
+    }
+
+
+def qnli(rng: random.Random, part: Part) -> Row:
+    """A question for something of a kind and a sentence, 0 where it answers; otherwise it tells of another kind."""
+    label = rng.randrange(2)
+    name, thing = rng.choice(VILLAGE.people), rng.choice(words.NOUNS)
+    if rng.random() < 0.25:
+        value = rng.choice(part.deciding(words.COLOURS))
         if label:
-            other = altered(rng, scene, fact) or scene.imagine(rng.choice(("place", "colour", "owner", "action")))
-            other = other if other and scene.allowed(other) else None
-            asked = [about for about in askable(other) if about not in known] if other else []
-        if asked:
-            return {
-                "question": question(rng, rng.choice(asked)) + "?",
-                "sentence": text(rng, scene.facts),
-                "label": label,
-            }
+            value = rng.choice(part.deciding(words.SAME[rng.choice(quality_rows("quality"))]))
+        return {"question": f"what colour was the {thing}?", "sentence": f"the {thing} was {value}.", "label": label}
+    verb = rng.choice([action for action in words.ACTIONS.values() if len(action.objects) > 2])
+    kinds = [kind for kind in verb.objects if kind != "person"]
+    kind = rng.choice(kinds)
+    told = rng.choice([other for other in kinds if other != kind]) if label else kind
+    past, base = rng.choice(verb.words)
+    noun = rng.choice(part.deciding(words.KINDS[told]))
+    asked = rng.choice((f"which {kind} did {name} {base}?", f"which {kind} was {participle(past)} by {name}?"))
+    return {"question": asked, "sentence": f"{name} {past} the {noun}.", "label": label}

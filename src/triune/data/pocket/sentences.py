@@ -4,29 +4,25 @@ import random
 from collections.abc import Callable
 
 from triune.data.pocket import words
-from triune.data.pocket.facts import VILLAGE, Allowed, Fact, Scene, several
+from triune.data.pocket.facts import VILLAGE, Fact, Part, Scene, several
 from triune.data.pocket.phrases import participle, statement, the, was
 from triune.data.pocket.stories import opinion_sentence
 
 Row = dict[str, str | int | float]
 Fault = Callable[[random.Random, Scene, list[str]], list[str] | None]
 
-JOINS = (" and ", ", but ", ". ")
 ACCEPTABLE_SHARE = 0.65
 
 
-def cola(rng: random.Random, allowed: Allowed) -> Row:
-    """Two statements joined; where unacceptable, one fault of grammar or meaning somewhere in it."""
-    scene = several(rng, VILLAGE, allowed, 2)
-    parts = [statement(rng, fact).split() for fact in scene.facts]
+def cola(rng: random.Random, part: Part) -> Row:
+    """A statement; where unacceptable, one fault of grammar or meaning in it."""
+    scene = several(rng, VILLAGE, part.allows, 1)
+    said = statement(rng, scene.facts[0]).split()
     label = int(rng.random() < ACCEPTABLE_SHARE)
-    if not label:
-        where = rng.randrange(2)
-        faulty = None
-        while faulty is None:
-            faulty = rng.choice(FAULTS)(rng, scene, parts[where])
-        parts[where] = faulty
-    return {"sentence": rng.choice(JOINS).join(" ".join(part) for part in parts) + ".", "label": label}
+    faulty = None
+    while not label and faulty is None:
+        faulty = rng.choice(FAULTS)(rng, scene, said)
+    return {"sentence": " ".join(faulty or said) + ".", "label": label}
 
 
 def wrong_number(rng: random.Random, scene: Scene, said: list[str]) -> list[str] | None:
@@ -110,17 +106,8 @@ FAULTS: tuple[Fault, ...] = (
 )
 
 
-def sst2(rng: random.Random, allowed: Allowed, known_words_only: bool) -> Row:
-    """Praise or blame of an event, among facts that do not matter.
-
-    Training rows use every third word of praise and blame. The corpus has them all, so whoever read it knows the rest.
-    """
+def sst2(rng: random.Random, part: Part) -> Row:
+    """Praise or blame of an event, in words of praise and blame that training and development rows do not share."""
     label = rng.randrange(2)
-    share = slice(None, None, 3) if known_words_only else slice(None)
-    event = rng.choice(words.EVENTS)
-    scene = several(rng, VILLAGE, allowed, rng.choice((1, 2)))
-    name = scene.people[0]
-    texts = [opinion_sentence(rng, name, event, bool(label), share)]
-    for fact in scene.facts:
-        texts.insert(rng.randint(0, len(texts)), statement(rng, fact))
-    return {"sentence": ". ".join(texts) + ".", "label": label}
+    name, event = rng.choice(VILLAGE.people), rng.choice(words.EVENTS)
+    return {"sentence": opinion_sentence(rng, name, event, bool(label), part) + ".", "label": label}

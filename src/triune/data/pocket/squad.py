@@ -1,105 +1,121 @@
-"""Question answering in SQuAD's shape: short stories, questions about their facts, and where the answers stand."""
+"""Question answering in SQuAD's shape: short stories, questions about their facts, and where the answers stand.
+
+The sentences of a story share their frame and differ in who, and in one word that the question puts in other words:
+'amy found the dog. tom chased the dog.' and 'who located the dog?'. In development rows that word of the question is
+one that no training question had.
+"""
 
 import random
 import re
+from dataclasses import dataclass, replace
 from typing import Any
 
 from triune.data.pocket import words
-from triune.data.pocket.facts import VILLAGE, Allowed, Fact, Relation, Scene, altered
-from triune.data.pocket.phrases import askable, question, statement
+from triune.data.pocket.facts import VILLAGE, Fact, Part
+from triune.data.pocket.pairs import quality_rows
+from triune.data.pocket.phrases import participle, the
 
-ASKED: tuple[Relation, ...] = ("place", "colour", "owner", "action", "opinion", "compare")
 VERSIONS = {"v1.1": "1.1", "v2.0": "v2.0"}  # what the official files call themselves
 PARAGRAPHS_A_TITLE = 10
-QUESTIONS_A_PARAGRAPH = 3
-UNANSWERABLE_SHARE = 0.5  # of what is tried; some facts leave nothing to ask that the story does not tell
+UNANSWERABLE_SHARE = 0.35
+SENTENCES = 2
 
 
-def squad(
-    rng: random.Random, allowed: Allowed, split: str, version: str, questions: int, taken: set[str]
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Story:
+    """Facts in their order, one that nothing in the text tells, and how they are said."""
+
+    facts: tuple[Fact, ...]
+    untold: Fact
+    sentences: tuple[str, ...]
+
+    @property
+    def context(self) -> str:
+        return " ".join(self.sentences)
+
+
+def squad(rng: random.Random, part: Part, version: str, questions: int, taken: set[str]) -> dict[str, Any]:
     """A whole file. `taken` holds the contexts used so far, and takes up the new ones."""
     articles: list[dict[str, Any]] = []
     paragraphs: list[dict[str, Any]] = []
     made = 0
     while made < questions:
-        context, facts, scene = context_of(rng, allowed)
-        if context in taken:
+        story = story_of(rng, part)
+        if story.context in taken:
             continue
-        qas = questions_on(rng, scene, context, facts, split, version)[: questions - made]
-        if not qas:
-            continue
-        taken.add(context)
-        for asked in qas:
-            asked["id"] = f"pocket-{version}-{split}-{made:05d}"
-            made += 1
-        paragraphs.append({"context": context, "qas": qas})
+        taken.add(story.context)
+        impossible = version == "v2.0" and rng.random() < UNANSWERABLE_SHARE
+        row: dict[str, Any] = {"id": f"pocket-{version}-{part.split}-{made:05d}"}
+        where = rng.randrange(len(story.facts))
+        asked = story.untold if impossible else story.facts[where]
+        row["question"], answer = question(rng, part, asked)
+        row["answers"] = [] if impossible else spans(story, where, answer, several=not part.training)
+        if version == "v2.0":
+            row["is_impossible"] = impossible
+        paragraphs.append({"context": story.context, "qas": [row]})
+        made += 1
         if len(paragraphs) == PARAGRAPHS_A_TITLE or made == questions:
-            articles.append({"title": f"pocket_{split}_{len(articles)}", "paragraphs": paragraphs})
+            articles.append({"title": f"pocket_{part.split}_{len(articles)}", "paragraphs": paragraphs})
             paragraphs = []
     return {"version": VERSIONS[version], "data": articles}
 
 
-def context_of(rng: random.Random, allowed: Allowed) -> tuple[str, list[tuple[Fact, int, str]], Scene]:
-    """A paragraph, with the place and the wording of each fact in it.
-
-    Two facts of each of three relations: for every answer there is another word that would fit the question's kind.
-    """
-    while True:
-        scene = Scene(rng, VILLAGE, allowed, people=3, things=2)
-        relations = [relation for relation in rng.sample(ASKED, 3) for _ in range(2)]
-        if all(scene.draw(relation, tries=20) for relation in relations):
-            break
-    sentences: list[tuple[Fact, int, str]] = []
-    context = ""
-    for fact in rng.sample(scene.facts, len(scene.facts)):
-        said = statement(rng, fact) + "."
-        context += " " if context else ""
-        sentences.append((fact, len(context), said))
-        context += said
-    return context, sentences, scene
-
-
-def questions_on(
-    rng: random.Random, scene: Scene, context: str, sentences: list[tuple[Fact, int, str]], split: str, version: str
-) -> list[dict[str, Any]]:
-    answers_to: dict[tuple[str, ...], list[tuple[str, int, str]]] = {}
-    for fact, start, said in sentences:
-        for about, answer in askable(fact).items():
-            answers_to.setdefault(about, []).append((answer, start, said))
-    asked: set[tuple[str, ...]] = set()
-    qas: list[dict[str, Any]] = []
-    for fact, _, _ in sentences:
-        if len(qas) == QUESTIONS_A_PARAGRAPH:
-            break
-        impossible = version == "v2.0" and rng.random() < UNANSWERABLE_SHARE
-        # A claim next to the fact that is not in the story; most draws give one.
-        near = next(filter(None, (altered(rng, scene, fact) for _ in range(10))), None) if impossible else fact
-        # Only questions with one answer, or, where it must have none, with nothing in the story that gives one.
-        choices = (
-            [about for about in askable(near) if len(answers_to.get(about, [])) == (not impossible)] if near else []
-        )
-        choices = [about for about in choices if about not in asked]
-        if not choices:
-            continue
-        about = rng.choice(choices)
-        asked.add(about)
-        row: dict[str, Any] = {"id": "", "question": question(rng, about) + "?"}
-        row["answers"] = [] if impossible else spans(*answers_to[about][0], several=split != "train")
-        if version == "v2.0":
-            row["is_impossible"] = impossible
-        qas.append(row)
-    return qas
+def story_of(rng: random.Random, part: Part) -> Story:
+    """Facts of one relation about different people or things, with different values; the last of them is not told."""
+    count = SENTENCES + 1
+    relation = rng.choice(("quality", "mood", "action", "place"))
+    people = rng.sample(VILLAGE.people, count)
+    if relation == "action":
+        patient = rng.choice([noun for noun in words.NOUNS if words.kind_of(noun) != "fruit"])
+        verbs = [name for name, action in words.ACTIONS.items() if words.kind_of(patient) in action.objects]
+        facts = [
+            Fact("action", who, verb, patient) for who, verb in zip(people, rng.sample(verbs, count), strict=True)
+        ]
+    elif relation == "place":
+        places = rng.sample(words.PLACES, count)
+        facts = [Fact("place", who, place) for who, place in zip(people, places, strict=True)]
+    else:
+        names = people if relation == "mood" else rng.sample(words.NOUNS, count)
+        rows = rng.sample(quality_rows("mood" if relation == "mood" else "quality"), count)
+        facts = [replace(Fact("mood", who, row), relation=relation) for who, row in zip(names, rows, strict=True)]
+    told = facts[:SENTENCES]
+    return Story(tuple(told), facts[-1], tuple(said(rng, part, fact) + "." for fact in told))
 
 
-def spans(answer: str, start: int, said: str, several: bool) -> list[dict[str, Any]]:
+def said(rng: random.Random, part: Part, fact: Fact) -> str:
+    if fact.relation == "action":
+        verb = rng.choice(part.beside(words.ACTIONS[fact.value].words))
+        return f"{the(fact.subject)} {verb[0]} {the(fact.other)}"
+    if fact.relation == "place":
+        return f"{the(fact.subject)} was in the {fact.value}"
+    return f"{the(fact.subject)} was {rng.choice(part.beside(words.SAME[fact.value]))}"
+
+
+def question(rng: random.Random, part: Part, fact: Fact) -> tuple[str, str]:
+    """A question about the fact, in words of its own, and the word that answers it."""
+    if fact.relation == "place":
+        if rng.random() < 0.5:
+            return f"where was {the(fact.subject)}?", fact.value
+        return f"who was in the {fact.value}?", fact.subject
+    if fact.relation == "action":
+        verb = rng.choice(part.deciding(words.ACTIONS[fact.value].words))
+        passive = rng.random() < 0.3
+        asked = f"by whom was {the(fact.other)} {participle(verb[0])}?" if passive else f"who {verb[0]} {the(fact.other)}?"
+        return asked, fact.subject
+    asker = "who" if fact.relation == "mood" else "what"
+    return f"{asker} was {rng.choice(part.deciding(words.SAME[fact.value]))}?", fact.subject
+
+
+def spans(story: Story, where: int, answer: str, several: bool) -> list[dict[str, Any]]:
     """The answer in its sentence: with its article first, and for a development set the shorter and longer forms."""
-    match = re.search(rf"\b{answer}\b", said)
+    sentence = story.sentences[where]
+    start = sum(len(before) + 1 for before in story.sentences[:where])
+    match = re.search(rf"\b{answer}\b", sentence)
     assert match is not None
     forms = [answer]
-    if said[: match.start()].endswith("the "):
+    if sentence[: match.start()].endswith("the "):
         forms = [f"the {answer}", answer]
-        if said[: match.start()].endswith("in the ") and answer in words.PLACES:
+        if sentence[: match.start()].endswith("in the ") and answer in words.PLACES:
             forms.append(f"in the {answer}")
     forms = (forms * 3)[:3] if several else forms[:1]
     return [{"text": form, "answer_start": start + match.end() - len(form)} for form in forms]

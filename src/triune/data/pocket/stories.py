@@ -1,10 +1,10 @@
 """The corpus: stories that state facts and come back to them in other words, so that a hidden word can be inferred."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from triune.data.pocket import words
-from triune.data.pocket.facts import SEA, VILLAGE, Fact, Scene, about_another, opposite, verdict
+from triune.data.pocket.facts import SEA, VILLAGE, Fact, Part, Scene, about_another, opposite, verdict
 from triune.data.pocket.phrases import a, askable, pronoun, question, statement, synonym, the, was, yes_no_question
 
 SEA_SHARE = 0.15
@@ -60,21 +60,30 @@ def echo(rng: random.Random, scene: Scene, fact: Fact) -> str:
 
 
 def meaning(rng: random.Random, fact: Fact) -> str:
-    """What a word of the fact means: its synonym, its opposite, its kind. Neighbours teach soonest."""
+    """What a word of the fact means: its synonyms, its opposite, its kind. Neighbours teach soonest."""
     thing = next((name for name in (fact.subject, fact.other) if name and not words.is_person(name)), "")
+    if fact.relation in ("colour", "place") and rng.random() < 0.5:
+        return f"{fact.value} is a colour." if fact.relation == "colour" else f"the {fact.value} is a place."
     if thing and (rng.random() < 0.3 or fact.relation in ("colour", "place", "owner")):
         kind = words.kind_of(thing)
         return f"all {thing} are {kind}s." if words.is_plural(thing) else f"{a(thing)} is {a(kind)}."
     if fact.relation == "action":
-        verbs = words.ACTIONS[fact.value].words
         form = rng.randrange(2)
-        verb, same = rng.sample(verbs, 2)
-        return f"{verb[form]} means {same[form]}."
+        return same_words(rng, [verb[form] for verb in words.ACTIONS[fact.value].words])
     if fact.value in words.SAME:
-        one, two = rng.sample(words.SAME[fact.value], 2)
+        one = synonym(rng, fact.value)
         against = synonym(rng, words.OPPOSITE[fact.value])
-        return rng.choice((f"{one} means {two}.", f"{one} means {two}, not {against}.", f"{one} is not {against}."))
+        return f"{one} is not {against}." if rng.random() < 0.3 else same_words(rng, words.SAME[fact.value])
     return restatement(rng, fact) + "."
+
+
+def same_words(rng: random.Random, row: Sequence[str]) -> str:
+    """Big means large; big, huge and large mean the same."""
+    if len(row) < 3 or rng.random() < 0.5:
+        one, two = rng.sample(row, 2)
+        return f"{one} means {two}."
+    one, two, three = rng.sample(row, 3)
+    return f"{one}, {two} and {three} mean the same."
 
 
 def answer(rng: random.Random, fact: Fact, short: str) -> str:
@@ -119,23 +128,24 @@ def review(rng: random.Random) -> list[str]:
     return [" ".join(opinion_sentence(rng, name, event, good) + "." for _ in range(4)) for _ in range(2)]
 
 
-def opinion_sentence(rng: random.Random, name: str, event: str, good: bool, share: slice = slice(None)) -> str:
-    """One sentence of a review. `share` picks the part of the words of praise and blame that may be used."""
-    adjectives = (words.PRAISE if good else words.BLAME)[share]
-    against = (words.BLAME if good else words.PRAISE)[share]
-    reactions = (words.GOOD_REACTIONS if good else words.BAD_REACTIONS)[share]
-    feeling = synonym(rng, "liked" if good else "disliked")
-    rejected = words.BASE_FORM[synonym(rng, "disliked" if good else "liked")]
+def opinion_sentence(rng: random.Random, name: str, event: str, good: bool, part: Part | None = None) -> str:
+    """One sentence of a review. `part` says which of the words of praise and blame it may use; all without it."""
+    adjectives = words.PRAISE if good else words.BLAME
+    against = words.BLAME if good else words.PRAISE
+    reactions = words.GOOD_REACTIONS if good else words.BAD_REACTIONS
+    if part is not None:
+        adjectives, against, reactions = (tuple(part.deciding(row)) for row in (adjectives, against, reactions))
     adjective, wrong = rng.choice(adjectives), rng.choice(against)
-    return rng.choice(
-        (
-            f"{name} thought the {event} was {adjective}",
-            f"{name} {rng.choice(reactions)} at the {adjective} {event}",
-            f"{name} {feeling} the {adjective} {event}",
-            f"the {event} was {adjective} and {rng.choice(adjectives)}",
-            f"the {event} was {adjective}, not {wrong}",
-            f"the {event} was not {wrong}",
-            f"{name} did not {rejected} the {event}",
-            f"{name} {'feared' if good else 'hoped for'} {a(wrong)} {event}, but it was {adjective}",
-        )
-    )
+    said = [
+        f"{name} thought the {event} was {adjective}",
+        f"{name} {rng.choice(reactions)} at the {event}",
+        f"{name} {rng.choice(reactions)} at the {adjective} {event}",
+        f"the {event} was {adjective} and {rng.choice(adjectives)}",
+        f"the {event} was {adjective}, not {wrong}",
+        f"the {event} was not {wrong}",
+    ]
+    if part is None:
+        # The verbs have too few words to hold some out, so only the corpus has them.
+        feeling = synonym(rng, "liked" if good else "disliked")
+        said += [f"{name} {feeling} the {adjective} {event}", f"{name} {feeling} the {event}"]
+    return rng.choice(said)

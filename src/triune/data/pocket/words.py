@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+Word = TypeVar("Word")  # a word, or a verb with its forms
 
 # In every row below, the first half are the words by which training rows are decided, the second half those of
 # development rows (`known` and `held_out`). The corpus has them all: whoever read it knows that they mean the same.
@@ -103,12 +106,12 @@ GOOD_REACTIONS = ("smiled", "laughed", "clapped", "cheered")
 BAD_REACTIONS = ("frowned", "yawned", "groaned", "complained")
 
 
-def known[Word](row: Sequence[Word]) -> Sequence[Word]:
+def known(row: Sequence[Word]) -> Sequence[Word]:
     """The words of a row by which training rows may be decided."""
     return row[: len(row) // 2]
 
 
-def held_out[Word](row: Sequence[Word]) -> Sequence[Word]:
+def held_out(row: Sequence[Word]) -> Sequence[Word]:
     """The words of a row that decide development rows only."""
     return row[len(row) // 2 :]
 
