@@ -199,19 +199,26 @@ def test_reproduce_writes_records_and_does_nothing_twice(tmp_path, capsys):
 
     few = ["training.steps=6", "training.evaluate_every=3", "training.evaluate_blocks=16", "model.width=16"]
     out = tmp_path / "out"
-    reproduce(out, few)
+    few_rows = ["data.rows=32", "training.epochs=1"]
+    reproduce(out, few, few_rows, seeds=1)
     record = json.loads((out / "parameters.json").read_text())
     assert record["operators"]["shared"]["model"]["masked-lm"]["parameters"] == 95_367_738
     page = (out / "report.md").read_text()
     assert "| shared | 95,367,738 | 12.92 % |" in page
     assert "Unigram entropy of the text: 4." in page
     assert "<svg" in (out / "pretraining.svg").read_text()
+    assert "SQuAD v2.0, F1" in page
+    scores = json.loads((out / "tasks" / "scores.json").read_text())
+    assert len(scores["records"]) == 4 * 10
+    assert len(scores["comparisons"]) == 3 * 10
     summaries = {path.parent.name: path.read_text() for path in out.glob("runs/*/summary.json")}
     assert sorted(summaries) == ["pairwise", "shared", "standard", "symmetric"]
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
     capsys.readouterr()
-    reproduce(out, few)
-    assert capsys.readouterr().err.count("finished already") == 4
+    reproduce(out, few, few_rows, seeds=1)
+    said = capsys.readouterr().err
+    assert said.count(": finished already") == 4
+    assert "40 of 40 runs are finished already" in said
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == before
     assert (out / "report.md").read_text() == page
 

@@ -7,7 +7,10 @@ import pytest
 from triune import TriuneError
 from triune.training.recipe import load_recipe, recipe_from_dict
 
-RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
+# Those of pre-training: the others, of fine-tuning, mask nothing.
+RECIPES = sorted(
+    path for path in (Path(__file__).parents[2] / "recipes").glob("*.yaml") if "\nmasking:" in path.read_text()
+)
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -99,7 +102,7 @@ def test_wrong_files_are_one_line(text, says, tmp_path):
 
 
 def test_unknown_recipe_lists_those_there_are():
-    with pytest.raises(TriuneError, match="there are paper-base, pocket, sprint"):
+    with pytest.raises(TriuneError, match=r"there are paper-base, .*pocket, .*sprint"):
         load_recipe("poket")
     with pytest.raises(TriuneError, match="does not exist"):
         load_recipe("nowhere.yaml")

@@ -20,6 +20,7 @@ from transformers import (
     TrainerCallback,
     TrainingArguments,
 )
+from transformers.trainer_callback import PrinterCallback
 
 from triune.data.batches import training_plan
 from triune.data.encoded import Encoded, OnDevice, encode_pairs
@@ -180,6 +181,7 @@ class _Theirs:
                 data_collator=self.collator,
                 callbacks=[clock],
             )
+            trainer.remove_callback(PrinterCallback)  # standard output is for the result
             trainer.train()
         return clock.seconds
 

@@ -16,6 +16,13 @@ SetOption = Annotated[
     ),
 ]
 
+MeanOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Also the mean over GLUE's tasks as a published table has it: paper, paper-caption, bert, glue …"
+    ),
+]
+
 
 def add_to(app: typer.Typer) -> None:
     app.command("tasks")(tasks)
@@ -65,6 +72,7 @@ def finetune(
     reference: Annotated[
         str | None, typer.Option(help="The model to compare with. [default: standard, or the first]")
     ] = None,
+    mean: MeanOption = None,
     test_files: Annotated[bool, typer.Option(help="Also write files for the GLUE test server.")] = False,
     set_: SetOption = None,
 ) -> None:
@@ -73,6 +81,7 @@ def finetune(
     from triune.training.finetune_recipe import load_finetune_recipe
 
     chosen = load_finetune_recipe(recipe, set_)
+    _check_mean(mean)
     if keep not in ("all", "first", "none"):
         raise TriuneError(f"--keep is all, first or none, not '{keep}'")
     wanted = _task_data(task, data_dir, (train, dev, text, text2, label, kind), chosen.data.rows, test_files)
@@ -80,10 +89,13 @@ def finetune(
 
     from triune.training.matrix import Matrix, label_models, run_matrix
 
-    matrix = Matrix(label_models(models), wanted, chosen, list(range(1, seeds + 1)), out, keep, workers, test_files)
+    labelled = label_models(models)
+    if reference is not None and reference not in {*labelled, *(path.name for path in out.glob("*/*"))}:
+        raise TriuneError(f"there is no model '{reference}' to compare with: there are {', '.join(labelled)}")
+    matrix = Matrix(labelled, wanted, chosen, list(range(1, seeds + 1)), out, keep, workers, test_files)
     _say_found(matrix)
     run_matrix(matrix, Console(stderr=True, highlight=False), lambda line: print(line, file=sys.stderr))
-    _show_scores(out, reference)
+    _show_scores(out, reference, mean)
 
 
 def compare(
@@ -91,9 +103,11 @@ def compare(
     reference: Annotated[
         str | None, typer.Option(help="The model to compare with. [default: standard, or the first]")
     ] = None,
+    mean: MeanOption = None,
 ) -> None:
     """Show the scores in a folder of `triune finetune`, with paired tests between its models."""
-    _show_scores(folder, reference)
+    _check_mean(mean)
+    _show_scores(folder, reference, mean)
 
 
 def predict(
@@ -154,6 +168,14 @@ def bench_finetune(
     print(json.dumps(run(tasks, data_dir, tokenizer, size, operators, recipe, rows, rounds), indent=2))
 
 
+def _check_mean(name: str | None) -> None:
+    from triune.errors import TriuneError
+    from triune.evaluation.metrics import MEANS
+
+    if name is not None and name not in MEANS:
+        raise TriuneError(f"no mean is called '{name}': choose one of {', '.join(MEANS)}")
+
+
 def _task_data(
     names: list[str] | None,
     data_dir: Path | None,
@@ -180,6 +202,8 @@ def _task_data(
         raise TriuneError("give --task or your own --train and --dev, not both")
     if train is None or dev is None or text is None or label is None:
         raise TriuneError("your own data needs all of --train, --dev, --text and --label")
+    if with_test:
+        raise TriuneError("--test-files are for tasks of GLUE, not for your own data")
     files = (str(train), str(dev), text, text2, label, kind)
     return {"own": TaskData("own", None, files, rows, False)}
 
@@ -195,7 +219,7 @@ def _say_found(matrix: Any) -> None:
             print(line, file=sys.stderr)
 
 
-def _show_scores(out: Path, reference: str | None) -> None:
+def _show_scores(out: Path, reference: str | None, mean: str | None) -> None:
     from triune.commands.show import show
     from triune.evaluation.comparing import compare_records, read_records, write_scores
     from triune.files import write_text
@@ -205,6 +229,10 @@ def _show_scores(out: Path, reference: str | None) -> None:
     comparisons = compare_records(out, records, reference)
     path = write_scores(out, records, comparisons)
     tables = score_tables(records, comparisons)
+    if mean is not None:
+        from triune.report.means import mean_table
+
+        tables.insert(1, mean_table(records, mean))
     write_text(out / "scores.md", "\n".join(table.to_markdown() for table in tables))
     show(tables)
     print(f"written: {path} and {out / 'scores.md'}")

@@ -76,7 +76,7 @@ def curves(
 def reproduce(
     out: Annotated[Path, typer.Option(help="Folder for data, runs, records and tables.")] = Path("results"),
 ) -> None:
-    """Run the studies of the paper that there are so far: parameters (Tables 3, 4), pre-training (Figure 2)."""
+    """Run the studies of the paper that there are so far, at pocket scale: parameters, pre-training, tasks (1 to 4)."""
     from triune.reproduce import reproduce as run
 
     run(out)

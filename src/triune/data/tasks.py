@@ -22,6 +22,7 @@ __all__ = [
     "Task",
     "found",
     "get_task",
+    "has_split",
     "load_split",
     "own_task",
     "split_path",
@@ -61,11 +62,38 @@ def load_split(task: Task, split: str, data_dir: Path | None, limit: int | None 
     return split_examples(task, parts, source, subset, limit, test)
 
 
+def has_split(task: Task, split: str, data_dir: Path) -> bool:
+    """Whether there is any file of the split, good or not."""
+    return bool(_split_files(task, split, data_dir))
+
+
 def split_path(task: Task, split: str, data_dir: Path) -> list[Path]:
     """The files of a split: one, or the parts that are to be joined."""
+    by_stem = _split_files(task, split, data_dir)
+    folder, endings = Path(data_dir) / task.folder, _endings(task)
+    chosen = {split: by_stem[split]} if split in by_stem else by_stem
+    for same in chosen.values():
+        if len(same) > 1:
+            names = " and ".join(shown(path.name) for path in same)
+            raise TriuneError(f"'{shown(folder, None)}' holds {names}; keep one of them")
+    if not chosen:
+        get = f"get it from {task.hub.name} on huggingface.co" if task.hub else "put it there"
+        get += ", or leave --data-dir out to read it from the hub" if task.hub and task.kind != "span" else ""
+        plain = [ending for ending in endings if not ending.endswith(COMPRESSIONS)]
+        looked = f"{split}{plain[0]} (or {', '.join(plain[1:])}, or compressed) and {split}_*"
+        raise TriuneError(f"no split '{split}' of {task.title}: looked for {looked} in '{shown(folder, None)}'; {get}")
+    return [chosen[stem][0] for stem in sorted(chosen, key=lambda stem: ("_derived" in stem, stem))]
+
+
+def _endings(task: Task) -> tuple[str, ...]:
+    return _SPANS if task.kind == "span" else _TABLES
+
+
+def _split_files(task: Task, split: str, data_dir: Path) -> dict[str, list[Path]]:
+    """By their names without suffix."""
     _check_split(task, split)
     folder = Path(data_dir) / task.folder
-    endings = _SPANS if task.kind == "span" else _TABLES
+    endings = _endings(task)
     by_stem: dict[str, list[Path]] = {}
     try:
         there = Path(data_dir).is_dir()
@@ -80,18 +108,7 @@ def split_path(task: Task, split: str, data_dir: Path) -> list[Path]:
         stem = path.name[: -len(ending)] if ending else ""
         if _belongs(task, stem) == split:
             by_stem.setdefault(stem, []).append(path)
-    chosen = {split: by_stem[split]} if split in by_stem else by_stem
-    for same in chosen.values():
-        if len(same) > 1:
-            names = " and ".join(shown(path.name) for path in same)
-            raise TriuneError(f"'{shown(folder, None)}' holds {names}; keep one of them")
-    if not chosen:
-        get = f"get it from {task.hub.name} on huggingface.co" if task.hub else "put it there"
-        get += ", or leave --data-dir out to read it from the hub" if task.hub and task.kind != "span" else ""
-        plain = [ending for ending in endings if not ending.endswith(COMPRESSIONS)]
-        looked = f"{split}{plain[0]} (or {', '.join(plain[1:])}, or compressed) and {split}_*"
-        raise TriuneError(f"no split '{split}' of {task.title}: looked for {looked} in '{shown(folder, None)}'; {get}")
-    return [chosen[stem][0] for stem in sorted(chosen, key=lambda stem: ("_derived" in stem, stem))]
+    return by_stem
 
 
 def _check_split(task: Task, split: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from triune import operators
-from triune.errors import TriuneError
+from triune.errors import TriuneError, one_line
 from triune.evaluation.significance import Comparison, Paired, compare_all
 from triune.files import write_text
 
@@ -23,6 +23,8 @@ def read_records(out: Path) -> list[dict[str, Any]]:
             record = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise TriuneError(f"cannot read '{path}': {error}") from error
+        if not isinstance(record, dict) or not {"task", "model", "seed"} <= record.keys():
+            raise TriuneError(f"'{path}' is no record of `triune finetune`")
         found.append({**record, "folder": str(path.parent.relative_to(out))})
     if not found:
         raise TriuneError(f"'{out}' holds no records of `triune finetune`")
@@ -74,7 +76,12 @@ def _pair(out: Path, reference: list[dict[str, Any]], model: list[dict[str, Any]
 
 def _kept(out: Path, record: dict[str, Any]) -> dict[str, Any]:
     path = out / record["folder"] / "dev.json"
+    wanted = {"ids", record["metric"]} if record["kind"] == "span" else {"ids", "labels", "predictions"}
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(kept, dict) or not wanted <= kept.keys():
+            raise ValueError(f"it must hold {', '.join(sorted(wanted))}")
     except (OSError, ValueError) as error:
-        raise TriuneError(f"cannot read '{path}': {error}; run `triune finetune` again to make it") from error
+        what = f"cannot read '{path}': {one_line(error)}"
+        raise TriuneError(f"{what}; remove it and run `triune finetune` again to make it") from error
+    return kept

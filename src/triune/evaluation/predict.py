@@ -12,13 +12,12 @@ import torch
 from triune.data.encoded import encode_pairs, from_lists
 from triune.data.squad import Question
 from triune.data.tables import iter_rows
-from triune.data.tokenizer import load_tokenizer
 from triune.data.windows import windows
 from triune.errors import TriuneError
 from triune.evaluation.predicting import predict_logits
 from triune.evaluation.spans import best_answers, predictions
 from triune.models.heads import TriuneForQuestionAnswering, TriuneForSequenceClassification
-from triune.models.locate import locate_model
+from triune.models.locate import locate_model, tokenizer_of
 
 TASK_FILE = "task.json"
 HEADS: dict[str, Any] = {
@@ -45,7 +44,7 @@ class Predictor:
         self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.model = HEADS[saved_as].from_pretrained(location.path).to(self.device)
         self.config = self.model.config
-        self.tokenizer = load_tokenizer(location.path)
+        self.tokenizer = tokenizer_of(location)
         self.longest = min(self.about.get("max_length", 512), self.config.max_position_embeddings)
         self.is_span = HEADS[saved_as] is TriuneForQuestionAnswering
 
@@ -61,8 +60,8 @@ class Predictor:
         rows = iter(rows)
         while part := list(islice(rows, batch)):
             numbers = [number for number, _ in part]
-            texts = [[str(cells[column]) for _, cells in part] for column in columns]
-            found = self._spans(texts) if self.is_span else self._classes(texts)
+            texts = [[cells[column] for _, cells in part] for column in columns]
+            found = self._spans(numbers, texts) if self.is_span else self._classes(texts)
             for number, answer in zip(numbers, found, strict=True):
                 yield {"row": number, **answer}
 
@@ -78,8 +77,9 @@ class Predictor:
             best = int(row.argmax())
             yield {"label": self.config.id2label[best], "score": round(float(row[best]), 6)}
 
-    def _spans(self, texts: list[list[str]]) -> Iterator[dict[str, Any]]:
-        questions = [Question(str(i), asked, told, ()) for i, (asked, told) in enumerate(zip(*texts, strict=True))]
+    def _spans(self, numbers: list[int], texts: list[list[str]]) -> Iterator[dict[str, Any]]:
+        rows = zip(numbers, *texts, strict=True)
+        questions = [Question(str(number), asked, told, ()) for number, asked, told in rows]
         cut = windows(questions, self.tokenizer, self.longest, min(128, self.longest // 2))
         encoded = from_lists(cut.input_ids, cut.first_length, np.zeros((len(cut), 2), dtype=np.int64))
         starts, ends = self._logits(encoded, "span")
@@ -107,7 +107,7 @@ def input_rows(source: str, stream: IO[Any], kind: str | None, columns: list[str
             )
         yield from _lines(path, stream, columns[0])
     else:
-        yield from iter_rows(stream if path is None else path, kind, columns)
+        yield from iter_rows(stream if path is None else path, kind, columns, text=columns)
 
 
 def _lines(path: Path | None, stream: IO[Any], column: str) -> Iterator[Row]:

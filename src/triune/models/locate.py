@@ -3,9 +3,11 @@
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from transformers.utils import cached_file
 
+from triune.data.tokenizer import load_tokenizer
 from triune.errors import TriuneError, one_line
 from triune.models.configuration import TriuneConfig
 
@@ -39,6 +41,17 @@ def locate_model(name: str) -> Location:
     except (OSError, ValueError) as error:
         raise TriuneError(f"cannot load '{path}': {one_line(error)}") from error
     return Location(path, config, _weights_sha256(path))
+
+
+def tokenizer_of(model: Location) -> Any:
+    """The tokenizer beside a model; one with more tokens than the model knows is another model's."""
+    tokenizer = load_tokenizer(model.path)
+    if len(tokenizer) > model.config.vocab_size:
+        raise TriuneError(
+            f"the tokenizer in '{model.path}' has {len(tokenizer):,} tokens and the model {model.config.vocab_size:,}: "
+            "put the model's own tokenizer there"
+        )
+    return tokenizer
 
 
 def _weights_sha256(path: str) -> str:

@@ -1,6 +1,7 @@
 """Fine-tuning recipes: typed, validated YAML that states every value of a fine-tuning run."""
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,7 +11,8 @@ from triune.training.recipe_files import Number, parts_from_dict, read_parts
 
 
 def _check_rates(name: str, rates: list) -> None:
-    if not all(isinstance(rate, (int, float)) and not isinstance(rate, bool) and rate > 0 for rate in rates):
+    numbers = all(isinstance(rate, (int, float)) and not isinstance(rate, bool) for rate in rates)
+    if not numbers or not all(0 < rate < math.inf for rate in rates):
         raise ValueError(f"{name} must be positive numbers, not {rates}")
 
 
@@ -24,6 +26,11 @@ class ModelPart:
     classifier_dropout: Number | None = None
     classifier_pooling: Literal["cls", "mean"] | None = None
 
+    def validate_dropouts(self) -> None:
+        for name in ("hidden_dropout", "attention_dropout", "classifier_dropout"):
+            if not 0 <= (getattr(self, name) or 0) < 1:
+                raise ValueError(f"model.{name} is a share from 0 up to 1, not {getattr(self, name)}")
+
 
 @strict
 @dataclass
@@ -35,8 +42,8 @@ class DataPart:
     def validate_lengths(self) -> None:
         if self.max_length < 8:
             raise ValueError(f"data.max_length must be at least 8, not {self.max_length}")
-        if self.stride < 0 or (self.rows is not None and self.rows < 1):
-            raise ValueError("data.stride must not be negative, and data.rows at least 1")
+        if self.stride < 1 or (self.rows is not None and self.rows < 1):
+            raise ValueError("data.stride and data.rows must be at least 1")
 
 
 @strict
@@ -58,6 +65,9 @@ class OptimizerPart:
             raise ValueError(f"optimizer.warmup is a share of the steps between 0 and 1, not {self.warmup}")
         if len(self.betas) != 2 or not all(isinstance(beta, float) and 0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"optimizer.betas must be two numbers from 0 up to 1, not {self.betas}")
+        for name in ("weight_decay", "epsilon", "clip"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"optimizer.{name} must be a number from 0 up, not {getattr(self, name)}")
 
 
 @strict
@@ -82,6 +92,10 @@ class AnswersPart:
 
     n_best: int = 20
     max_answer_tokens: int = 30
+
+    def validate_counts(self) -> None:
+        if self.n_best < 1 or self.max_answer_tokens < 1:
+            raise ValueError("answers.n_best and answers.max_answer_tokens must be at least 1")
 
 
 @strict

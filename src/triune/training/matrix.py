@@ -6,6 +6,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from triune.data.tasks import get_task
 from triune.errors import TriuneError
+from triune.kernels import dispatch
 from triune.models.locate import Location, locate_model
 from triune.operators import load_plugin, loaded_plugins
-from triune.training.finetune import RECORD, Job, finetune
+from triune.training.finetune import DEV, MODEL, RECORD, Job, finetune
 from triune.training.finetune_recipe import FinetuneRecipe, finetune_recipe_from_dict
 from triune.training.task_data import TaskData, load, problem_for
 
@@ -61,7 +64,9 @@ def label_models(given: list[str]) -> dict[str, Location]:
         if given_label is None and operators.count(name) > 1:
             parts = [part for part in Path(model.path).parts if part != "model"]
             name = parts[-1] if parts else model.path
-        if name in labelled or not name or name.startswith("."):
+        if name.startswith("."):  # a folder is called by it
+            raise TriuneError(f"a model cannot be called '{name}': name it, as in LABEL=PATH")
+        if name in labelled:
             raise TriuneError(f"two models would be called '{name}': name them, as in LABEL=PATH")
         labelled[name] = model
     return labelled
@@ -69,7 +74,8 @@ def label_models(given: list[str]) -> dict[str, Location]:
 
 def run_matrix(matrix: Matrix, console: Console, say: Callable[[str], object]) -> list[dict[str, Any]]:
     """Run what is missing and give the records of all runs, in the order model, task, seed."""
-    hashes = {name: load(data).sha256 for name, data in matrix.tasks.items()}  # a mistake in the data is found first
+    dispatch.choose(matrix.recipe.training.attention)  # mistakes are found first: here, and then in the data
+    hashes = {name: load(data).sha256 for name, data in matrix.tasks.items()}
     recipes = _searched(matrix, hashes, console, say)
     cells = []
     for name, data in matrix.tasks.items():
@@ -135,7 +141,7 @@ def _run(
         for cell, finished in _each(waiting, workers):
             records[cell.folder] = finished
             progress.advance(task)
-            progress.console.print(_line(finished), soft_wrap=True)
+            progress.console.print(_line(finished), soft_wrap=True, markup=False)
     return [record for cell in cells if (record := records[cell.folder]) is not None]
 
 
@@ -151,12 +157,17 @@ def _each(cells: list[Cell], workers: int | None) -> Iterator[tuple[Cell, dict[s
         numbers.put(number)
     start = (numbers, max(1, (os.cpu_count() or 1) // count), loaded_plugins())
     with ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker, initargs=start) as executor:
-        running = {executor.submit(_run_cell, cell): cell for cell in cells}
         try:
+            running = {executor.submit(_run_cell, cell): cell for cell in cells}
             while running:
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     yield running.pop(future), future.result()
+        except BrokenProcessPool as error:
+            raise TriuneError(
+                "a worker process ended before its run did, perhaps for want of memory; what is finished is kept: "
+                "start again, with fewer --workers"
+            ) from error
         except BaseException:
             executor.shutdown(wait=False, cancel_futures=True)
             raise
@@ -200,9 +211,12 @@ def _finished(cell: Cell) -> dict[str, Any] | None:
         return None
     except ValueError as error:
         raise TriuneError(f"'{path}' is not valid JSON ({error}): remove its folder and start again") from error
-    if record.get("identity") != cell.job.identity:
+    if not isinstance(record, dict) or record.get("identity") != cell.job.identity:
         raise TriuneError(f"'{path}' is of another recipe, model or data: choose another --out, or remove that folder")
-    return record
+    wanted = [DEV, *([MODEL] if cell.job.keep_model else [])]
+    if cell.job.test_file:
+        wanted += get_task(cell.data.name).server_files.values()
+    return record if all((cell.folder / name).exists() for name in wanted) else None
 
 
 def _line(record: dict[str, Any]) -> str:

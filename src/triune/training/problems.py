@@ -14,15 +14,14 @@ import numpy as np
 from triune.data.encoded import Encoded, cached_pairs, from_lists
 from triune.data.squad import Question
 from triune.data.tasks import Examples, Task
-from triune.data.tokenizer import load_tokenizer
 from triune.data.windows import windows
-from triune.errors import TriuneError
+from triune.errors import TriuneError, one_line
 from triune.evaluation import squad
 from triune.evaluation.metrics import METRICS, score
 from triune.evaluation.spans import best_answers, predictions
 from triune.files import write_text
 from triune.models.heads import TriuneForQuestionAnswering, TriuneForSequenceClassification
-from triune.models.locate import Location
+from triune.models.locate import Location, tokenizer_of
 from triune.training.finetune_recipe import FinetuneRecipe
 
 TASK_FILE = "task.json"  # beside a fine-tuned model: what `triune predict` needs to know
@@ -56,7 +55,7 @@ class Problem:
     def __init__(self, task: Task, model: Location, recipe: FinetuneRecipe) -> None:
         self.task = task
         self.recipe = recipe
-        self.tokenizer = load_tokenizer(model.path)
+        self.tokenizer = tokenizer_of(model)
         self.pad_id = int(self.tokenizer.pad_token_id)
         self.max_length = min(recipe.data.max_length, model.config.max_position_embeddings)
         self.splits: dict[str, Split] = {}
@@ -77,13 +76,16 @@ class Problem:
             "classifier_dropout": part.classifier_dropout,
             "classifier_pooling": part.classifier_pooling,
         }
-        return self.head.from_pretrained(
-            path,
-            attn_implementation=recipe.training.attention,
-            ignore_mismatched_sizes=True,  # a head that was made for another task is made anew
-            **{name: value for name, value in wanted.items() if value is not None},
-            **self.head_settings(),
-        )
+        try:
+            return self.head.from_pretrained(
+                path,
+                attn_implementation=recipe.training.attention,
+                ignore_mismatched_sizes=True,  # a head that was made for another task is made anew
+                **{name: value for name, value in wanted.items() if value is not None},
+                **self.head_settings(),
+            )
+        except ImportError as error:  # an attention whose package is not there
+            raise TriuneError(f"cannot load '{path}': {one_line(error)}") from error
 
     def head_settings(self) -> dict[str, Any]:
         return {}
@@ -199,6 +201,9 @@ class SpanProblem(Problem):
             encoded = from_lists(cut.input_ids, cut.first_length, places)
             self.splits[name] = Split(questions, encoded, source, subset, cut)
 
+    def head_settings(self) -> dict[str, Any]:
+        return {"num_labels": 2}  # first and last token; a model that was fine-tuned on classes has as many as those
+
     def evaluate(self, logits: Any, split: str = "dev") -> Result:
         part, settings = self.splits[split], self.recipe.answers
         starts, ends = logits
@@ -224,4 +229,4 @@ class SpanProblem(Problem):
 
 
 def _plain(value: Any) -> int | float:
-    return int(value) if np.issubdtype(type(value), np.integer) else round(float(value), 5)
+    return int(value) if np.issubdtype(type(value), np.integer) else float(str(value))  # all digits that it has

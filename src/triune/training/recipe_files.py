@@ -85,12 +85,17 @@ def _apply(written: dict[str, Any], override: str, parts: Parts) -> None:
         parsed = yaml.safe_load(value)
     except yaml.YAMLError as error:
         raise TriuneError(f"'{override}': the value is not valid YAML") from error
-    target = written.setdefault(part, {})
+    target = written[part] = written.get(part) or {}  # a part without keys is None in YAML
+    if not isinstance(target, dict):
+        raise TriuneError(f"'{override}': '{part}' is {target} in the recipe, and must hold keys and values")
     if part == "training" and name in ("steps", "epochs"):  # one replaces the other
         target.pop("epochs" if name == "steps" else "steps", None)
     first, inner, rest = name.partition(".")
     if inner:  # operator_settings.role_start=signed
-        target.setdefault(first, {})[rest] = parsed
+        within = target.setdefault(first, {})
+        if not isinstance(within, dict):
+            raise TriuneError(f"'{override}': '{part}.{first}' is {within}, which has no keys")
+        within[rest] = parsed
     else:
         target[name] = parsed
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from triune.data import squad
-from triune.data.tasks import Examples, Task, found, get_task, load_split, own_task, split_path
+from triune.data.tasks import Examples, Task, found, get_task, has_split, load_split, own_task, split_path
 from triune.errors import TriuneError, one_line
 from triune.models.locate import Location
 from triune.training.finetune_recipe import FinetuneRecipe
@@ -41,17 +41,15 @@ def load(data: TaskData) -> Loaded:
         return _loaded(task, {"train": _first(train_rows, data.rows), "dev": dev_rows})
     task = get_task(data.name)
     folder = None if data.data_dir is None else Path(data.data_dir)
+    if data.with_test and not task.server_files:
+        raise TriuneError(f"there is no test-server file for {task.title}: leave --test-files out")
     if task.kind == "span":
         return _load_questions(task, folder, data.rows)
     splits = {"train": load_split(task, "train", folder, data.rows), "dev": load_split(task, "dev", folder)}
     for split in task.dev_splits[1:]:
-        try:
+        if folder is None or has_split(task, split, folder):  # it is a second opinion, not needed
             splits[split] = load_split(task, split, folder)
-        except TriuneError:  # the other development set is a second opinion, not needed
-            continue
     if data.with_test:
-        if not task.server_files:
-            raise TriuneError(f"there is no test-server file for {task.title}")
         splits |= {split: load_split(task, split, folder) for split in task.server_files}
     return _loaded(task, splits)
 
@@ -80,8 +78,9 @@ def found_lines(data: TaskData) -> list[str]:
 
 
 def _loaded(task: Task, splits: dict[str, Examples]) -> Loaded:
-    digest = hashlib.sha256("".join(f"{name}:{part.sha256};" for name, part in splits.items()).encode())
-    return Loaded(task, splits, digest.hexdigest())
+    """The checksum is over what a model is trained and scored on, with the names of its classes."""
+    parts = [f"{name}:{part.sha256};" for name, part in splits.items() if not name.startswith("test")]
+    return Loaded(task, splits, hashlib.sha256("".join([*parts, *task.classes]).encode()).hexdigest())
 
 
 def _first(examples: Examples, rows: int | None) -> Examples:

@@ -88,7 +88,8 @@ class Cast:
 
 VILLAGE = Cast(words.WOMEN + words.MEN, words.NOUNS + tuple(words.PLURALS.values()), words.PLACES)
 SEA = Cast(words.SEA_PEOPLE, words.SEA_NOUNS, words.SEA_PLACES)
-RELATIONS: tuple[Relation, ...] = ("quality", "mood", "colour", "place", "owner", "opinion", "action", "compare")
+# Comparisons are understood but not drawn: their words would not fit a small vocabulary.
+RELATIONS: tuple[Relation, ...] = ("quality", "mood", "colour", "place", "owner", "opinion", "action")
 # Which relations are drawn, and how often: actions carry the roles, qualities most of the synonyms.
 DRAWN: tuple[Relation, ...] = (*RELATIONS, "action", "action", "quality", "quality", "mood")
 

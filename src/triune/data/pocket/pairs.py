@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from triune.data.pocket import words
-from triune.data.pocket.facts import SEA, VILLAGE, Cast, Fact, Part, Relation, opposite, verdict
+from triune.data.pocket.facts import SEA, VILLAGE, Fact, Part, Relation, opposite, verdict
 from triune.data.pocket.phrases import a, participle, the, was
 from triune.data.pocket.sentences import Row
 
@@ -103,10 +103,10 @@ def quality_rows(relation: Relation) -> list[str]:
 def qqp(rng: random.Random, part: Part) -> Row:
     """Two questions; duplicates where they ask for the same, so that one answer fits both."""
     label = int(rng.random() < 0.45)
-    if rng.random() < 0.5:
-        relation, subject = subject_with_quality(rng, VILLAGE)
-        value = rng.choice(quality_rows(relation))
-        other = value if label else rng.choice([row for row in quality_rows(relation) if row != value])
+    if rng.random() < 0.7:
+        subject = rng.choice(words.NOUNS)
+        value = rng.choice(quality_rows("quality"))
+        other = value if label else rng.choice([row for row in quality_rows("quality") if row != value])
         first, second = two_of(rng, part, words.SAME[value], words.SAME[other])
         texts = [f"{was(subject)} {the(subject)} {word}?" for word in (first, second)]
     else:
@@ -123,17 +123,14 @@ def who_question(rng: random.Random, patient: str, verb: Verb) -> str:
     return f"who {verb[0]} {the(patient)}?"
 
 
-def subject_with_quality(rng: random.Random, cast: Cast) -> tuple[Relation, str]:
-    if rng.random() < 0.4:
-        return "mood", rng.choice(cast.people)
-    return "quality", rng.choice(words.NOUNS if cast is VILLAGE else cast.things)
-
-
 def mnli(rng: random.Random, part: Part) -> Row:
-    """A quality, and a claim: it means the same, cannot be, or says something else. Mismatched rows are of the sea."""
+    """A quality or mood, and a claim: the same, its opposite, or something else. Mismatched rows are of the sea."""
     wanted = rng.choice(list(MNLI_LABELS))
     cast = SEA if part.split == "dev_mismatched" else VILLAGE
-    relation, subject = subject_with_quality(rng, cast)
+    things = words.NOUNS if cast is VILLAGE else cast.things
+    relation: Relation = "mood" if rng.random() < 0.3 else "quality"
+    names = cast.people if relation == "mood" else things
+    subject = rng.choice(names)
     fact = Fact(relation, subject, rng.choice(quality_rows(relation)))
     hard = rng.random() < HARD_SHARE
     claim, negated = fact, False
@@ -141,7 +138,6 @@ def mnli(rng: random.Random, part: Part) -> Row:
         others = [row for row in quality_rows(relation) if row not in (fact.value, words.OPPOSITE[fact.value])]
         claim = replace(fact, value=rng.choice(others))
         if hard:
-            names = cast.people if relation == "mood" else words.NOUNS if cast is VILLAGE else cast.things
             claim = replace(fact, subject=rng.choice([name for name in names if name != subject]))
     else:
         negated = hard

@@ -33,7 +33,7 @@ def synonym(rng: random.Random, value: str) -> str:
 
 
 def participle(past: str) -> str:
-    return {"took": "taken", "ate": "eaten"}.get(past, past)
+    return {"took": "taken"}.get(past, past)
 
 
 def statement(rng: random.Random, fact: Fact, negated: bool = False, subject: str = "", other: str = "") -> str:
@@ -43,7 +43,7 @@ def statement(rng: random.Random, fact: Fact, negated: bool = False, subject: st
     """
     who, whom = subject or the(fact.subject), other or (the(fact.other) if fact.other else "")
     be = was(subject or fact.subject)
-    swap = rng.random() < 0.1
+    swap = rng.random() < 0.05
     if fact.relation in ("quality", "mood"):
         value = words.OPPOSITE[fact.value] if swap else fact.value
         return f"{who} {be} {'not ' if swap != negated else ''}{synonym(rng, value)}"

@@ -65,7 +65,7 @@ def wrong_order(rng: random.Random, scene: Scene, said: list[str]) -> list[str] 
 
 
 def wrong_actor(rng: random.Random, scene: Scene, said: list[str]) -> list[str] | None:
-    """What cannot act, acts: the cart chased tom; the kite ate the plum."""
+    """What cannot act, acts: the cart chased tom; the kite took the plum."""
     actor = rng.choice([noun for noun in VILLAGE.things if not words.is_living(noun)])
     verb = rng.choice(list(words.ACTIONS))
     patient = rng.choice([name for name in (*VILLAGE.people, *VILLAGE.things) if name != actor])
@@ -73,8 +73,8 @@ def wrong_actor(rng: random.Random, scene: Scene, said: list[str]) -> list[str] 
 
 
 def wrong_object(rng: random.Random, scene: Scene, said: list[str]) -> list[str] | None:
-    """An action on what it cannot be done to: amy ate the hammer; tom helped the plum."""
-    verb = rng.choice(("helped", "chased", "fixed", "ate"))
+    """An action on what it cannot be done to: amy fixed the plum; tom chased the plum."""
+    verb = rng.choice(("chased", "took", "fixed"))
     patient = rng.choice([noun for noun in VILLAGE.things if words.kind_of(noun) not in words.ACTIONS[verb].objects])
     return statement(rng, Fact("action", rng.choice(scene.people), verb, patient)).split()
 

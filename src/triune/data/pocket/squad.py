@@ -12,8 +12,8 @@ from typing import Any
 
 from triune.data.pocket import words
 from triune.data.pocket.facts import VILLAGE, Fact, Part
-from triune.data.pocket.pairs import quality_rows
-from triune.data.pocket.phrases import participle, the
+from triune.data.pocket.pairs import quality_rows, who_question
+from triune.data.pocket.phrases import the
 
 VERSIONS = {"v1.1": "1.1", "v2.0": "v2.0"}  # what the official files call themselves
 PARAGRAPHS_A_TITLE = 10
@@ -66,7 +66,7 @@ def story_of(rng: random.Random, part: Part) -> Story:
     relation = rng.choice(("quality", "mood", "action", "place"))
     people = rng.sample(VILLAGE.people, count)
     if relation == "action":
-        patient = rng.choice([noun for noun in words.NOUNS if words.kind_of(noun) != "fruit"])
+        patient = rng.choice(words.NOUNS)
         verbs = [name for name, action in words.ACTIONS.items() if words.kind_of(patient) in action.objects]
         facts = [
             Fact("action", who, verb, patient) for who, verb in zip(people, rng.sample(verbs, count), strict=True)
@@ -99,9 +99,7 @@ def question(rng: random.Random, part: Part, fact: Fact) -> tuple[str, str]:
         return f"who was in the {fact.value}?", fact.subject
     if fact.relation == "action":
         verb = rng.choice(part.deciding(words.ACTIONS[fact.value].words))
-        passive = rng.random() < 0.3
-        asked = f"by whom was {the(fact.other)} {participle(verb[0])}?" if passive else f"who {verb[0]} {the(fact.other)}?"
-        return asked, fact.subject
+        return who_question(rng, fact.other, verb), fact.subject
     asker = "who" if fact.relation == "mood" else "what"
     return f"{asker} was {rng.choice(part.deciding(words.SAME[fact.value]))}?", fact.subject
 

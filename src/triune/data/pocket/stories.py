@@ -8,7 +8,7 @@ from triune.data.pocket.facts import SEA, VILLAGE, Fact, Part, Scene, about_anot
 from triune.data.pocket.phrases import a, askable, pronoun, question, statement, synonym, the, was, yes_no_question
 
 SEA_SHARE = 0.15
-REVIEW_SHARE = 0.2
+REVIEW_SHARE = 0.25
 
 
 def documents(seed: int, part: str, count: int) -> Iterator[str]:
@@ -32,7 +32,7 @@ def story(rng: random.Random) -> list[str]:
             fact = scene.draw()
             if fact is None:
                 break
-            said = statement(rng, fact)
+            said = statement(rng, fact) + consequence(rng, fact)
             if rng.random() < 0.2 and len(scene.facts) > 1:
                 said += rng.choice((" and ", ", but ")) + statement(rng, scene.facts[-2])
             sentences.append(said + ".")
@@ -59,13 +59,26 @@ def echo(rng: random.Random, scene: Scene, fact: Fact) -> str:
     return restatement(rng, fact) + "."
 
 
+def consequence(rng: random.Random, fact: Fact) -> str:
+    """What follows at once: 'the dog was huge and needed room'; mostly said, as nothing teaches a word sooner."""
+    if rng.random() < 0.2:
+        return ""
+    if fact.relation == "action":
+        return f" {words.MANNERS[fact.value]}"
+    if fact.value in words.CONSEQUENCES:
+        return f" and {words.CONSEQUENCES[fact.value]}"
+    return ""
+
+
 def meaning(rng: random.Random, fact: Fact) -> str:
     """What a word of the fact means: its synonyms, its opposite, its kind. Neighbours teach soonest."""
     thing = next((name for name in (fact.subject, fact.other) if name and not words.is_person(name)), "")
     if fact.relation in ("colour", "place") and rng.random() < 0.5:
         return f"{fact.value} is a colour." if fact.relation == "colour" else f"the {fact.value} is a place."
-    if thing and (rng.random() < 0.3 or fact.relation in ("colour", "place", "owner")):
+    if thing and (rng.random() < 0.6 or fact.relation in ("colour", "place", "owner")):
         kind = words.kind_of(thing)
+        if rng.random() < 0.6:
+            return f"{the(thing)} {words.TYPICAL[kind]}."
         return f"all {thing} are {kind}s." if words.is_plural(thing) else f"{a(thing)} is {a(kind)}."
     if fact.relation == "action":
         form = rng.randrange(2)
@@ -125,7 +138,8 @@ def review(rng: random.Random) -> list[str]:
     name = rng.choice(words.WOMEN + words.MEN)
     event = rng.choice(words.EVENTS)
     good = rng.random() < 0.5
-    return [" ".join(opinion_sentence(rng, name, event, good) + "." for _ in range(4)) for _ in range(2)]
+    end = " and people clapped." if good else " and people left."
+    return [" ".join(opinion_sentence(rng, name, event, good) + end for _ in range(3)) for _ in range(2)]
 
 
 def opinion_sentence(rng: random.Random, name: str, event: str, good: bool, part: Part | None = None) -> str:

@@ -1,0 +1,30 @@
+"""The mean over GLUE's tasks that a published table uses, from our records, so that ours stands beside theirs."""
+
+from statistics import mean, stdev
+from typing import Any
+
+from triune.evaluation.metrics import MEANS, mean_of, missing_for
+from triune.report.tables import Table
+
+
+def mean_table(records: list[dict[str, Any]], name: str) -> Table:
+    """For each model: the mean of each seed that has all the tasks, then mean ± sd over those seeds."""
+    by_seed: dict[str, dict[int, dict[str, dict[str, float]]]] = {}
+    for record in records:
+        scores = by_seed.setdefault(record["model"], {}).setdefault(record["seed"], {})
+        scores[record["task"]] = record["scores"]
+        for split, more in record.get("more_scores", {}).items():
+            if split == "dev_mismatched":
+                scores["mnli-mm"] = more
+    table = Table(f"Mean over tasks, as in '{name}'", ["model", "mean"])
+    missing: list[str] = []
+    for model, seeds in by_seed.items():
+        values = [value for scores in seeds.values() if (value := mean_of(name, scores)) is not None]
+        if not values:
+            missing = missing_for(name, next(iter(seeds.values())))
+        spread = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
+        table.rows.append([model, f"{mean(values):.2f}{spread} ({len(values)})" if values else "–"])
+    table.notes.append(f"{MEANS[name].description}.")
+    if missing:
+        table.notes.append(f"It cannot be told without: {', '.join(missing)}.")
+    return table

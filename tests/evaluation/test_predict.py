@@ -1,0 +1,304 @@
+"""`triune predict`: rows in, answers out, in their order; from files, from a stream, to a file that is whole or not."""
+
+import csv
+import io
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import pipeline
+
+from tests.samples import glue_arguments, own_arguments
+from triune.data.encoded import encode_pairs, from_lists
+from triune.data.tokenizer import load_tokenizer
+from triune.errors import TriuneError
+from triune.evaluation import predicting
+from triune.evaluation.predict import Predictor, input_rows
+from triune.evaluation.predicting import predict_logits
+from triune.files import text_in_place
+
+
+@pytest.fixture(scope="module")
+def model(samples, command, tmp_path_factory):
+    """Fine-tuned on reviews well enough to tell bad from good."""
+    out = tmp_path_factory.mktemp("reviews") / "out"
+    result = command(*own_arguments(samples, out, "training.epochs=16", "model.classifier_pooling=mean"))
+    assert result.returncode == 0, result.stderr
+    return out / "own/shared/seed-1/model"
+
+
+@pytest.fixture(scope="module")
+def others(samples, command, tmp_path_factory):
+    out = tmp_path_factory.mktemp("others") / "out"
+    arguments = glue_arguments(samples, out, task="stsb,rte,squad-v1.1,squad-v2.0")
+    assert command(*arguments, "--workers", "1").returncode == 0
+    return out
+
+
+def answers(result):
+    assert result.returncode == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def one_line(result, *words):
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.startswith("triune: error: ")
+    assert result.stderr.count("\n") == 1
+    for word in words:
+        assert str(word) in result.stderr
+
+
+def texts_of(path):
+    with path.open(newline="") as file:
+        return [row["text"] for row in csv.DictReader(file)]
+
+
+def test_a_table_is_answered_row_by_row(model, samples, command):
+    found = answers(command("predict", model, samples.dev))
+    assert [answer["row"] for answer in found] == list(range(2, 18))  # lines of the file; the first is the header
+    labels = [answer["label"] for answer in found]
+    dev = json.loads((model.parent / "dev.json").read_text())
+    assert [["bad", "good"].index(label) for label in labels] == dev["predictions"]
+    assert len(set(labels)) == 2
+    assert all(0.5 <= answer["score"] <= 1 for answer in found)
+
+
+def test_answers_are_those_of_transformers_pipeline(model, samples, command):
+    found = answers(command("predict", model, samples.dev))
+    theirs = pipeline("text-classification", model=str(model), device="cpu")(texts_of(samples.dev))
+    assert [answer["label"] for answer in found] == [answer["label"] for answer in theirs]
+    assert [answer["score"] for answer in found] == pytest.approx([answer["score"] for answer in theirs], abs=1e-4)
+
+
+def test_lines_and_tables_and_streams_are_answered_alike(model, samples, command, tmp_path):
+    texts = texts_of(samples.dev)
+    expected = [(one["label"], one["score"]) for one in answers(command("predict", model, samples.dev))]
+    lines = "".join(f"{text}\n" for text in texts)
+    objects = "".join(json.dumps({"text": text, "other": None}) + "\n" for text in texts)
+    (tmp_path / "texts.txt").write_text(lines)
+    (tmp_path / "texts.jsonl").write_text(objects)
+    for result in (
+        command("predict", model, tmp_path / "texts.txt"),
+        command("predict", model, tmp_path / "texts.jsonl"),
+        command("predict", model, stdin=lines),
+        command("predict", model, "-", stdin=lines.replace("\n", "\r\n")),
+        command("predict", model, "-", "--kind", "jsonl", stdin=objects),
+        command("predict", model, "-", "--kind", "csv", stdin=samples.dev.read_text()),
+    ):
+        found = answers(result)
+        assert [one["label"] for one in found] == [label for label, _ in expected]
+        assert [one["score"] for one in found] == pytest.approx([score for _, score in expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 5, 100])
+def test_the_order_stays_for_any_batch(batch, model, samples, command):
+    expected = answers(command("predict", model, samples.dev))
+    found = answers(command("predict", model, samples.dev, "--batch", batch))
+    assert [(one["row"], one["label"]) for one in found] == [(one["row"], one["label"]) for one in expected]
+    assert [one["score"] for one in found] == pytest.approx([one["score"] for one in expected], abs=1e-5)
+
+
+def test_answers_come_as_rows_come(model):
+    """A batch is answered before the next one is read."""
+    read = []
+
+    def rows():
+        for number in range(6):
+            read.append(number)
+            yield number, {"text": "the cat was good"}
+
+    found = Predictor(str(model)).answers(rows(), ["text"], batch=2)
+    next(found)
+    assert read == [0, 1]
+
+
+def test_another_column_can_be_named(model, command):
+    found = answers(command("predict", model, "-", "--kind", "csv", "--text", "said", stdin="said,text\nbad,good\n"))
+    assert found == [one | {"row": 2} for one in answers(command("predict", model, "-", stdin="bad\n"))]
+
+
+def test_an_empty_stream_has_no_answers(model, command):
+    assert answers(command("predict", model, stdin="")) == []
+
+
+def test_a_file_appears_whole(model, samples, command, tmp_path):
+    result = command("predict", model, samples.dev, "--out", tmp_path / "new" / "answers.jsonl")
+    assert result.returncode == 0
+    assert result.stdout == ""
+    assert (tmp_path / "new" / "answers.jsonl").read_text() == command("predict", model, samples.dev).stdout
+
+
+@pytest.mark.parametrize("there", [None, "former answers"])
+def test_a_mistake_in_the_middle_leaves_no_half_a_file(there, model, command, tmp_path):
+    rows = [json.dumps({"text": "good"})] * 5 + ['{"text": '] + [json.dumps({"text": "bad"})] * 5
+    (tmp_path / "in.jsonl").write_text("\n".join(rows))
+    out = tmp_path / "answers.jsonl"
+    if there:
+        out.write_text(there)
+    result = command("predict", model, tmp_path / "in.jsonl", "--out", out, "--batch", "2")
+    one_line(result, "in.jsonl", "line 6")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*(["answers.jsonl"] if there else []), "in.jsonl"]
+    assert not there or out.read_text() == there
+
+
+@pytest.mark.parametrize("cell", ["null", "3", "[]"])
+def test_a_cell_that_is_no_text_is_not_answered(cell, model, command):
+    """None is not the text "None"."""
+    result = command("predict", model, "-", "--kind", "jsonl", stdin=f'{{"text": {cell}}}\n')
+    one_line(result, "line 1", "text")
+
+
+def test_text_that_is_not_utf8_is_one_line(model, command, tmp_path):
+    (tmp_path / "in.txt").write_bytes(b"good\nb\xe4d\n")
+    one_line(command("predict", model, tmp_path / "in.txt"), "in.txt", "line 2", "UTF-8")
+
+
+def test_a_missing_column_is_one_line(model, command):
+    one_line(command("predict", model, "-", "--kind", "csv", stdin="txt\ngood\n"), "no column 'text'")
+
+
+@pytest.mark.parametrize("source", ["nowhere.txt", "nowhere.csv", "texts.doc", "."])
+def test_a_source_that_cannot_be_read_is_one_line(source, model, command):
+    one_line(command("predict", model, source), source)
+
+
+def test_an_unknown_kind_is_one_line(model, command):
+    one_line(command("predict", model, "-", "--kind", "xml", stdin="x"), "unknown kind of table 'xml'")
+
+
+def test_a_model_that_was_not_fine_tuned_is_one_line(samples, command):
+    one_line(command("predict", samples.shared, "-", stdin="good\n"), "TriuneForMaskedLM", "fine-tuned")
+
+
+def test_a_folder_without_a_model_is_one_line(command, tmp_path):
+    one_line(command("predict", tmp_path, "-", stdin="good\n"), "holds no model")
+
+
+@pytest.mark.parametrize("about", ["{", "[]"])
+def test_a_damaged_task_file_is_one_line(about, model, command, tmp_path):
+    folder = shutil.copytree(model, tmp_path / "model")
+    (folder / "task.json").write_text(about)
+    one_line(command("predict", folder, "-", stdin="good\n"), folder / "task.json")
+
+
+def test_a_model_from_elsewhere_reads_the_column_text(model, command, tmp_path):
+    folder = shutil.copytree(model, tmp_path / "model")
+    (folder / "task.json").unlink()
+    given = 'text\n"the cat, was good"\n'
+    found = answers(command("predict", folder, "-", "--kind", "csv", stdin=given))
+    assert found == answers(command("predict", model, "-", "--kind", "csv", stdin=given))
+
+
+def test_regression_gives_a_number(others, command, samples):
+    folder = others / "stsb/shared/seed-1"
+    found = answers(command("predict", folder / "model", samples.data / "glue/stsb/dev.parquet"))
+    expected = json.loads((folder / "dev.json").read_text())["predictions"]
+    assert [one["value"] for one in found] == pytest.approx(expected, abs=1e-4)
+
+
+def test_two_texts_are_read_as_a_pair(others, command, samples):
+    folder = others / "rte/standard/seed-1"
+    found = answers(command("predict", folder / "model", samples.data / "glue/rte/dev.parquet"))
+    dev = json.loads((folder / "dev.json").read_text())
+    assert [["entailment", "not_entailment"].index(one["label"]) for one in found] == dev["predictions"]
+
+
+def test_lines_are_too_little_for_a_pair(others, command):
+    one_line(
+        command("predict", others / "rte/shared/seed-1/model", stdin="one\n"), "sentence1 and sentence2", "give a table"
+    )
+
+
+@pytest.mark.parametrize("version", ["v1.1", "v2.0"])
+def test_questions_are_answered_from_their_context(version, others, samples, command):
+    """The same answers as in fine-tuning, empty where the threshold says so."""
+    folder = others / f"squad-{version}/shared/seed-1"
+    data = json.loads((samples.data / "squad" / version / "dev.json").read_text())["data"][0]["paragraphs"]
+    rows = [{"question": one["qas"][0]["question"], "context": one["context"]} for one in data]
+    given = "".join(json.dumps(row) + "\n" for row in rows)
+    found = answers(command("predict", folder / "model", "-", "--kind", "jsonl", "--batch", "5", stdin=given))
+    assert all(one["answer"] in row["context"] for one, row in zip(found, rows, strict=True))
+    expected = json.loads((folder / "dev-predictions.json").read_text())
+    assert [one["answer"] for one in found] == list(expected.values())
+    assert version == "v2.0" or all(one["answer"] for one in found)
+
+
+def test_a_question_that_leaves_no_room_is_named_by_its_row(others, command):
+    rows = [{"question": "how?", "context": "good"}, {"question": "how " * 64, "context": "good"}]
+    given = "".join(json.dumps(row) + "\n" for row in rows)
+    model = others / "squad-v1.1/shared/seed-1/model"
+    one_line(command("predict", model, "-", "--kind", "jsonl", stdin=given), "question '2'", "no room")
+
+
+# The pieces
+
+
+@settings(max_examples=25, deadline=None)
+@given(lines=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r"), min_size=1), max_size=6))
+def test_every_line_is_a_row(lines):
+    stream = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
+    found = list(input_rows("-", stream, None, ["text"]))
+    # A mark at the very beginning says how the file is written, and is no text.
+    expected = [line.removeprefix("\ufeff") if not i else line for i, line in enumerate(lines)]
+    assert found == [(number, {"text": line}) for number, line in enumerate(expected, start=1)]
+
+
+def test_logits_come_in_the_order_of_the_examples(model, samples, monkeypatch):
+    """Batches are made by length; what comes out is not."""
+    predictor, texts = Predictor(str(model)), texts_of(samples.dev)
+    encoded = encode_pairs(load_tokenizer(model), texts, None, None, 32)
+    device = torch.device("cpu")
+    found = []
+    for tokens in (8, 100, 2048):
+        monkeypatch.setitem(predicting.TOKENS_A_BATCH, "cpu", tokens)
+        found.append(predict_logits(predictor.model, encoded, "classification", 0, 32, device))
+    with torch.no_grad():
+        alone = [predictor.model(**predictor.tokenizer(text, return_tensors="pt")).logits[0].numpy() for text in texts]
+    for logits in found:
+        np.testing.assert_allclose(logits, np.stack(alone), atol=1e-5)
+
+
+def test_logits_of_spans_are_as_long_as_their_windows(others):
+    predictor = Predictor(str(others / "squad-v1.1/shared/seed-1/model"))
+    rows = [[2, 7, 3, 8, 3], [2, 7, 3, 8, 9, 10, 11, 3], [2, 3, 3]]
+    encoded = from_lists(rows, [3, 3, 2], np.zeros((3, 2), dtype=np.int64))
+    starts, ends = predict_logits(predictor.model, encoded, "span", 0, 32, torch.device("cpu"))
+    assert [len(one) for one in starts] == [len(one) for one in ends] == [5, 8, 3]
+
+
+def test_no_examples_have_no_logits(model):
+    encoded = from_lists([], [], None)
+    assert len(predict_logits(Predictor(str(model)).model, encoded, "classification", 0, 32, torch.device("cpu"))) == 0
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(TriuneError, match="cannot write"), text_in_place(tmp_path / "file" / "inside") as write:
+        write("x")
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def write_and_stop(path, error):
+    with text_in_place(path) as write:
+        write("half")
+        raise error
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path):
+    path = tmp_path / "answers"
+    path.write_text("before")
+    with pytest.raises(TriuneError, match="No space left on device; nothing was changed"):
+        write_and_stop(path, OSError(28, "No space left on device"))
+    assert path.read_text() == "before"
+    assert [one.name for one in tmp_path.iterdir()] == ["answers"]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError])
+def test_an_interruption_leaves_nothing(stop, tmp_path):
+    with pytest.raises(stop):
+        write_and_stop(tmp_path / "answers", stop())
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,185 @@
+"""A matrix of runs: labels of models, worker processes, plug-ins, and kills in the middle."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.operators.test_registry import PLUGIN
+from tests.samples import glue_arguments
+from tests.training.test_finetune import all_records
+from tests.training.test_pretrain import environment
+from triune import TriuneError, operators
+from triune.operators import registry
+from triune.training import matrix as under_test
+from triune.training.matrix import label_models
+
+
+def test_models_are_called_by_their_operators(samples):
+    found = label_models([str(samples.standard), str(samples.shared)])
+    assert {label: model.config.operator for label, model in found.items()} == {
+        "standard": "standard",
+        "shared": "shared",
+    }
+
+
+def test_models_of_one_operator_are_called_by_their_folders(samples, tmp_path):
+    run = tmp_path / "second-run"
+    shutil.copytree(samples.shared, run / "model")
+    found = label_models([str(samples.shared), str(run), str(samples.standard)])
+    assert list(found) == ["shared", "second-run", "standard"]
+
+
+def test_labels_can_be_given(samples):
+    found = label_models([f"ours={samples.shared}", f"theirs={samples.standard}", str(samples.shared)])
+    assert [(label, model.config.operator) for label, model in found.items()] == [
+        ("ours", "shared"),
+        ("theirs", "standard"),
+        ("shared", "shared"),
+    ]
+
+
+def test_an_equals_sign_in_a_path_is_no_label(samples, tmp_path):
+    shutil.copytree(samples.shared, tmp_path / "rate=3")
+    assert list(label_models([str(tmp_path / "rate=3")])) == ["shared"]
+
+
+@pytest.mark.parametrize("label", [".", "..", ".hidden"])
+def test_a_label_is_the_name_of_a_folder(label, samples):
+    with pytest.raises(TriuneError, match=f"cannot be called '{label}'"):
+        label_models([f"{label}={samples.shared}"])
+
+
+def test_two_models_need_two_labels(samples):
+    for given in (["same", "same"], ["shared", None]):
+        models = [f"{label}={samples.shared}" if label else str(samples.shared) for label in given]
+        with pytest.raises(TriuneError, match=r"two models would be called '(same|shared)'"):
+            label_models(models)
+
+
+def test_killed_in_the_middle_it_ends_the_same(samples, command, tmp_path):
+    """SIGKILL after the first record; the rest is run afterwards, and nothing half-written is in the way."""
+    arguments = [
+        *glue_arguments(samples, tmp_path / "stopped-run", "training.epochs=8"),
+        "--seeds",
+        "2",
+        "--workers",
+        "1",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "triune.cli", *arguments],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    first = tmp_path / "stopped-run/rte/standard/seed-1/record.json"
+    while not first.exists() and process.poll() is None:
+        time.sleep(0.005)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    before = all_records(tmp_path / "stopped-run")
+    assert 0 < len(before) < 4
+    assert command(*arguments).returncode == 0
+    undisturbed = [one.replace("stopped-run", "whole") for one in arguments]
+    assert command(*undisturbed).returncode == 0
+    after = all_records(tmp_path / "stopped-run")
+    assert after == all_records(tmp_path / "whole")
+    assert {name: after[name] for name in before} == before
+    scores = [
+        json.loads((tmp_path / name / "scores.json").read_text())["comparisons"] for name in ("stopped-run", "whole")
+    ]
+    assert scores[0] == scores[1]
+
+
+@pytest.mark.parametrize("moment", ["dev.json", ".model", "record.json"])
+def test_an_interrupted_run_is_run_again(moment, samples, command, tmp_path, monkeypatch):
+    """Stopped while a file of the run is written: there is no record, so the run counts as not there."""
+    from triune.training import finetune
+    from triune.training.problems import Problem
+
+    arguments = [*glue_arguments(samples, tmp_path / "out"), "--workers", "1"]
+    write_text, save = finetune.write_text, Problem.save
+
+    def stopping(path, text):
+        if path.name == moment and "shared" in path.parts:
+            raise TriuneError("stopped")
+        write_text(path, text)
+
+    def stopping_save(self, model, folder, threshold=None):
+        save(self, model, folder, threshold)
+        if moment == ".model" and "shared" in folder.parts:
+            raise TriuneError("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finetune, "write_text", stopping)
+        patch.setattr(Problem, "save", stopping_save)
+        assert command(*arguments).returncode == 2
+    assert list(all_records(tmp_path / "out")) == ["rte/standard/seed-1/record.json"]
+    assert command(*arguments).returncode == 0
+    folder = tmp_path / "out/rte/shared/seed-1"
+    assert sorted(path.name for path in folder.iterdir()) == ["dev.json", "model", "record.json"]
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    """A file that registers an operator; afterwards this process does not know it."""
+    path = tmp_path / "mine.py"
+    path.write_text(PLUGIN.replace("rolled-test", "rolled-matrix"))
+    yield path
+    registry._OPERATORS.pop("rolled-matrix", None)
+    registry._plugins.clear()
+
+
+def test_workers_know_plugged_in_operators(samples, command, plugin, tmp_path, monkeypatch):
+    """Two worker processes; and what they do is what one process does."""
+    from triune import TriuneConfig, TriuneForMaskedLM
+
+    operators.load_plugin(str(plugin))
+    config = TriuneConfig.from_pretrained(samples.shared, operator="rolled-matrix")
+    TriuneForMaskedLM(config).save_pretrained(tmp_path / "mine")
+    for file in samples.tokenizer.iterdir():
+        shutil.copy(file, tmp_path / "mine")
+    registry._OPERATORS.pop("rolled-matrix")
+    registry._plugins.clear()
+    models = [str(samples.shared), str(tmp_path / "mine")]
+    data = ["--task", "rte", "--data-dir", str(samples.data)]
+    arguments = ["finetune", *models, *data, *glue_arguments(samples, tmp_path)[-12:]]
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)  # one thread a worker, as here: sums are rounded alike
+    result = command("--plugin", plugin, *arguments, "--out", tmp_path / "two", "--workers", "2")
+    assert result.returncode == 0, result.stderr
+    assert command(*arguments, "--out", tmp_path / "one", "--workers", "1").returncode == 0
+    two, one = all_records(tmp_path / "two"), all_records(tmp_path / "one")
+    assert two["rte/rolled-matrix/seed-1/record.json"]["operator"] == "rolled-matrix"
+    assert len(one) == 2
+    assert two == one
+
+
+def test_a_worker_that_dies_is_one_line(samples, tmp_path, monkeypatch, command):
+    """Killed from outside, for want of memory for example."""
+    from concurrent.futures.process import BrokenProcessPool
+
+    class Broken:
+        def __init__(self, *ignored, **also):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *ignored):
+            return False
+
+        def submit(self, *ignored):
+            raise BrokenProcessPool("A process in the process pool was terminated abruptly")
+
+        def shutdown(self, **ignored):
+            pass
+
+    monkeypatch.setattr(under_test, "ProcessPoolExecutor", Broken)
+    result = command(*glue_arguments(samples, tmp_path / "out"), "--workers", "2")
+    assert result.returncode == 2
+    assert "a worker process ended" in result.stderr.splitlines()[-1]
