@@ -16,9 +16,7 @@ SEEDS = 3
 VOCABULARY = 600  # the pocket world has a few hundred words; with this size all of them are whole
 
 
-def reproduce(
-    out: Path, overrides: Sequence[str] = (), task_overrides: Sequence[str] = (), seeds: int = SEEDS
-) -> None:
+def reproduce(out: Path, overrides: Sequence[str] = (), task_overrides: Sequence[str] = (), seeds: int = SEEDS) -> None:
     """Write records, figures and a report to `out`.
 
     The overrides are for the recipes of pre-training and of fine-tuning, as `--set` of their commands.

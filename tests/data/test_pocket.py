@@ -146,7 +146,8 @@ DECIDED_BY = {
     "mrpc": VERBS,
     "stsb": QUALITY_WORDS | set(words.NOUNS),
     "qqp": QUALITY_WORDS | VERBS,
-    "mnli": QUALITY_WORDS,
+    "mnli": QUALITY_WORDS | {*words.PRAISE, *words.BLAME},
+    "rte": {*words.PRAISE, *words.BLAME, *words.GOOD_REACTIONS, *words.BAD_REACTIONS},
 }
 
 
@@ -164,23 +165,16 @@ def test_deciding_words_of_development_rows_are_not_in_training_rows(pocket, tas
         assert all(deciding(row) & held_out for row in rows)
 
 
-@pytest.mark.parametrize(("task", "text"), [("rte", "sentence1"), ("qnli", "sentence")])
-def test_things_whose_kind_decides_are_held_out(pocket, task, text):
+def test_what_decides_qnli_is_held_out(pocket):
     seen = {}
     for split in ("train", "dev"):
-        ends = [row[text].removesuffix(".").split()[-1] for row in table(pocket, task, split).to_pylist()]
-        seen[split] = {word for word in ends if word in words.NOUNS}
-    assert seen["train"] | seen["dev"] == set(words.NOUNS)
+        rows = table(pocket, "qnli", split).to_pylist()
+        seen[split] = {row["sentence"].removesuffix(".").split()[-1] for row in rows}
     assert not seen["train"] & seen["dev"]
 
 
-def test_rte_and_qnli_labels_follow_from_the_kind(pocket):
+def test_qnli_labels_follow_from_the_kind(pocket):
     for split in ("train", "dev"):
-        for row in table(pocket, "rte", split).to_pylist():
-            thing, kind = (row[name].removesuffix(".").split()[-1] for name in ("sentence1", "sentence2"))
-            verbs = [row[name].split()[1] for name in ("sentence1", "sentence2")]
-            same_verb = any(set(verbs) <= {past for past, _ in action.words} for action in words.ACTIONS.values())
-            assert row["label"] == int(not (words.kind_of(thing) == kind and same_verb)), row
         for row in table(pocket, "qnli", split).to_pylist():
             asked, told = row["question"].split()[1], row["sentence"].removesuffix(".").split()[-1]
             answers = told in words.COLOURS if asked == "colour" else words.kind_of(told) == asked
@@ -220,7 +214,7 @@ def test_what_follows(claim, negated, expected):
 
 
 def read_plain(text):
-    """The fact that a plain sentence states, by rules of our own: 'the dog was not large.' says small."""
+    """What a plain sentence states, by rules of our own: 'the dog was not large.' says small."""
     rows = {word: name for name, row in words.SAME.items() for word in row}
     said = text.removesuffix(".")
     found = re.fullmatch(r"(?:the )?(\w+) (?:was|were) (not )?(\w+)", said)
@@ -230,17 +224,22 @@ def read_plain(text):
     return None
 
 
-def test_mnli_labels_of_qualities_follow_when_read_back(pocket):
-    """Parse premises and hypotheses about qualities with a reader that shares no code with the writer."""
-    checked = Counter()
-    for split in ("train", "dev", "dev_mismatched"):
-        for row in table(pocket, "mnli", split).to_pylist():
-            known, claim = read_plain(row["premise"]), read_plain(row["hypothesis"])
-            same_topic = known[0] == claim[0] and known[1] in (claim[1], words.OPPOSITE[claim[1]])
-            expected = 1 if not same_topic else 0 if known[1] == claim[1] else 2
-            assert row["label"] == expected, row
-            checked[expected] += 1
-    assert all(checked[label] > 20 for label in (0, 1, 2)), checked
+def test_mnli_and_rte_labels_follow_when_read_back(pocket):
+    """Read praise and blame with a reader that shares no code with the writer."""
+    splits = ("train", "dev", "dev_mismatched")
+    rows = [("mnli", row) for split in splits for row in table(pocket, "mnli", split).to_pylist()]
+    rows += [("rte", row) for split in ("train", "dev") for row in table(pocket, "rte", split).to_pylist()]
+    for task, row in rows:
+        told, claim = (row[name] for name in GLUE_TEXTS[task])
+        # Where two disagree, the clause of the one whom the claim is about.
+        clause = next(clause for clause in told.split(", but ") if clause.startswith(claim.split()[0]))
+        said = set(re.findall(r"\w+", clause))
+        good, bad = bool(said & set(words.PRAISE)), bool(said & set(words.BLAME))
+        liked = None if good == bad else good != ("not" in said)
+        if liked is not None and " disliked " in claim:
+            liked = not liked
+        expected = 1 if liked is None else 0 if liked else 2
+        assert row["label"] == (expected if task == "mnli" else int(not liked)), row
 
 
 def test_similarity_is_graded_by_qualities_and_things():

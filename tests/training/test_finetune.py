@@ -353,6 +353,22 @@ def test_the_search_takes_the_best_rate(samples, command, tmp_path):
     assert not any((path / "model").exists() for path in folder.glob("search-*"))
 
 
+def test_a_rate_that_diverges_loses_the_search(samples, command, tmp_path):
+    """A clip of zero and a rate beyond all reason; a run of its own with it is a mistake."""
+    wild = ["search.learning_rates=[1e30, 1e-2]", "optimizer.clip=0", "optimizer.weight_decay=0"]
+    arguments = glue_arguments(samples, tmp_path / "out", *wild)
+    result = command(*arguments)
+    assert result.returncode == 0, result.stderr
+    assert "the loss is not a finite number" in result.stderr
+    assert record_of(tmp_path / "out/rte/shared/seed-1")["recipe"]["optimizer"]["learning_rates"] == [1e-2]
+    again = command(*arguments)
+    assert "4 of 4 runs are finished already" in again.stderr
+    alone = ["search.learning_rates=[]", "optimizer.learning_rates=[1e30]", "optimizer.clip=0"]
+    result = command(*glue_arguments(samples, tmp_path / "alone", *alone))
+    assert result.returncode == 2
+    assert "lower optimizer.learning_rates" in result.stderr
+
+
 def test_a_title_with_brackets_is_shown_as_it_is(samples, command, tmp_path):
     """File names and labels are not the terminal's markup."""
     train = shutil.copy(samples.train, tmp_path / "[bold]my[ data.csv")

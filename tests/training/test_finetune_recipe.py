@@ -1,5 +1,7 @@
 """Fine-tuning recipes: those that come with us load, and every mistake in one is one line."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -23,6 +25,22 @@ def test_our_recipes_survive_being_written_down(name):
     recipe = load_finetune_recipe(name)
     assert recipe.about
     assert finetune_recipe_from_dict(recipe.to_dict(), "record") == recipe
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_recipes_state_every_value(name):
+    """No value is left to a default that a reader of the file cannot see."""
+    written = yaml.safe_load((Path(__file__).parents[2] / "recipes" / f"{name}.yaml").read_text())
+    for part, values in load_finetune_recipe(name).to_dict().items():
+        if part != "about":
+            assert set(written.get(part, {})) == set(values), part
+
+
+def test_only_recipes_of_the_same_kind_are_proposed():
+    refused(lambda: load_finetune_recipe("stong"), "strong", "paper-glue")
+    with pytest.raises(TriuneError) as caught:
+        load_finetune_recipe("stong")
+    assert "sprint" not in str(caught.value)
 
 
 def test_the_papers_recipes_say_what_appendix_a4_says():

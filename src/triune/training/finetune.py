@@ -27,6 +27,10 @@ DEV = "dev.json"
 MODEL = "model"
 
 
+class DivergedError(TriuneError):
+    """The loss was not a finite number: for a search that is an answer, for a run of its own a mistake."""
+
+
 @dataclass(frozen=True)
 class Job:
     """One run of a matrix, as plain values: it travels to other processes."""
@@ -64,7 +68,7 @@ def finetune(job: Job, problem: Problem, recipe: FinetuneRecipe, out: Path, devi
         spent = time.perf_counter() - began
         seconds += spent
         if not math.isfinite(loss):
-            raise TriuneError(
+            raise DivergedError(
                 f"{job.label} on {problem.task.title}, seed {job.seed}: the loss is not a finite number in epoch "
                 f"{epoch}; lower optimizer.learning_rates"
             )

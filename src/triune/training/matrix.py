@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from triune.data.tasks import get_task
 from triune.errors import TriuneError
+from triune.files import write_text
 from triune.kernels import dispatch
 from triune.models.locate import Location, locate_model
 from triune.operators import load_plugin, loaded_plugins
-from triune.training.finetune import DEV, MODEL, RECORD, Job, finetune
+from triune.training.finetune import DEV, MODEL, RECORD, DivergedError, Job, finetune
 from triune.training.finetune_recipe import FinetuneRecipe, finetune_recipe_from_dict
 from triune.training.task_data import TaskData, load, problem_for
 
@@ -106,9 +107,10 @@ def _searched(
     records = iter(_run(cells, matrix.workers, console, say))
     chosen = {}
     for pair in pairs:
-        tried = [(next(records)["primary"], rate) for rate in rates]
-        best = max(tried)[1]
-        chosen[pair] = matrix.recipe.at_rate(best)
+        tried = [(record["primary"], rate) for rate in rates if not (record := next(records)).get("diverged")]
+        if not tried:
+            raise TriuneError(f"{pair[1]} on {pair[0]}: every rate of the search diverged; lower search.learning_rates")
+        chosen[pair] = matrix.recipe.at_rate(max(tried)[1])
     return chosen
 
 
@@ -200,7 +202,14 @@ def _run_cell(cell: Cell) -> dict[str, Any]:
         torch.cuda.set_device(device)
     recipe = finetune_recipe_from_dict(cell.job.recipe, "recipe")
     problem = problem_for(cell.data, cell.model, recipe, cell.cache)
-    return finetune(cell.job, problem, recipe, cell.folder, device)
+    try:
+        return finetune(cell.job, problem, recipe, cell.folder, device)
+    except DivergedError as error:
+        if cell.job.seed != SEARCH_SEED:
+            raise
+        record = {"identity": cell.job.identity, "diverged": str(error)}  # a rate that is too high loses the search
+        write_text(cell.folder / RECORD, json.dumps(record) + "\n")
+        return record
 
 
 def _finished(cell: Cell) -> dict[str, Any] | None:
@@ -213,6 +222,8 @@ def _finished(cell: Cell) -> dict[str, Any] | None:
         raise TriuneError(f"'{path}' is not valid JSON ({error}): remove its folder and start again") from error
     if not isinstance(record, dict) or record.get("identity") != cell.job.identity:
         raise TriuneError(f"'{path}' is of another recipe, model or data: choose another --out, or remove that folder")
+    if "diverged" in record:
+        return record
     wanted = [DEV, *([MODEL] if cell.job.keep_model else [])]
     if cell.job.test_file:
         wanted += get_task(cell.data.name).server_files.values()
@@ -220,8 +231,13 @@ def _finished(cell: Cell) -> dict[str, Any] | None:
 
 
 def _line(record: dict[str, Any]) -> str:
+    if "diverged" in record:
+        return f"search: {record['diverged']}"
+    what = f"seed {record['seed']}"
+    if record["seed"] == SEARCH_SEED:
+        what = f"search, rate {record['recipe']['optimizer']['learning_rates'][0]:g}"
     return (
-        f"{record['task_title']} · {record['model']} · seed {record['seed']}: {record['metric_title']} "
+        f"{record['task_title']} · {record['model']} · {what}: {record['metric_title']} "
         f"{record['primary']:.2f} (epoch {record['best_epoch']} of {record['epochs']}, "
         f"{record['train_seconds']:.1f} s of training)"
     )
@@ -238,13 +254,3 @@ def _progress(console: Console) -> Progress:
         console=console,
         disable=not console.is_terminal,
     )
-
-
-def matrix_plan(matrix: Matrix) -> dict[str, Any]:
-    """What will be run, as plain values for the folder's own description."""
-    return {
-        "models": {label: model.path for label, model in matrix.models.items()},
-        "tasks": {name: asdict(data) for name, data in matrix.tasks.items()},
-        "recipe": matrix.recipe.to_dict(),
-        "seeds": matrix.seeds,
-    }

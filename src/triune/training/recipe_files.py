@@ -13,8 +13,8 @@ Number = float | int
 Parts = dict[str, type]
 
 
-def find_recipe(name: str) -> Path:
-    """A path, or the name of a recipe that comes with the project."""
+def find_recipe(name: str, parts: Parts) -> Path:
+    """A path, or the name of a recipe that comes with the project; those with other parts are of another kind."""
     if (path := Path(name)).suffix in (".yaml", ".yml"):
         if not path.is_file():
             raise TriuneError(f"recipe '{name}' does not exist")
@@ -23,13 +23,14 @@ def find_recipe(name: str) -> Path:
     for folder in folders:
         if (folder / f"{name}.yaml").is_file():
             return folder / f"{name}.yaml"
-    known = sorted({found.stem for folder in folders for found in folder.glob("*.yaml")})
+    files = [found for folder in folders for found in folder.glob("*.yaml")]
+    known = sorted({found.stem for found in files if set(yaml.safe_load(found.read_text())) <= {*parts, "about"}})
     raise TriuneError(f"unknown recipe '{name}': there are {', '.join(known)}, or give the path of a .yaml file")
 
 
 def read_parts(name: str, overrides: list[str] | None, parts: Parts) -> dict[str, Any]:
     """The parts of a recipe, built and checked, and `about`."""
-    path = find_recipe(name)
+    path = find_recipe(name, parts)
     try:
         written = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -7,11 +7,11 @@ one that no training question had.
 
 import random
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from triune.data.pocket import words
-from triune.data.pocket.facts import VILLAGE, Fact, Part
+from triune.data.pocket.facts import VILLAGE, Fact, Part, Relation
 from triune.data.pocket.pairs import quality_rows, who_question
 from triune.data.pocket.phrases import the
 
@@ -19,6 +19,7 @@ VERSIONS = {"v1.1": "1.1", "v2.0": "v2.0"}  # what the official files call thems
 PARAGRAPHS_A_TITLE = 10
 UNANSWERABLE_SHARE = 0.35
 SENTENCES = 2
+ASKED: tuple[Relation, ...] = ("quality", "mood", "action", "place")
 
 
 @dataclass(frozen=True)
@@ -63,21 +64,19 @@ def squad(rng: random.Random, part: Part, version: str, questions: int, taken: s
 def story_of(rng: random.Random, part: Part) -> Story:
     """Facts of one relation about different people or things, with different values; the last of them is not told."""
     count = SENTENCES + 1
-    relation = rng.choice(("quality", "mood", "action", "place"))
+    relation = rng.choice(ASKED)
     people = rng.sample(VILLAGE.people, count)
     if relation == "action":
         patient = rng.choice(words.NOUNS)
         verbs = [name for name, action in words.ACTIONS.items() if words.kind_of(patient) in action.objects]
-        facts = [
-            Fact("action", who, verb, patient) for who, verb in zip(people, rng.sample(verbs, count), strict=True)
-        ]
+        facts = [Fact("action", who, verb, patient) for who, verb in zip(people, rng.sample(verbs, count), strict=True)]
     elif relation == "place":
         places = rng.sample(words.PLACES, count)
         facts = [Fact("place", who, place) for who, place in zip(people, places, strict=True)]
     else:
         names = people if relation == "mood" else rng.sample(words.NOUNS, count)
-        rows = rng.sample(quality_rows("mood" if relation == "mood" else "quality"), count)
-        facts = [replace(Fact("mood", who, row), relation=relation) for who, row in zip(names, rows, strict=True)]
+        rows = rng.sample(quality_rows(relation), count)
+        facts = [Fact(relation, who, row) for who, row in zip(names, rows, strict=True)]
     told = facts[:SENTENCES]
     return Story(tuple(told), facts[-1], tuple(said(rng, part, fact) + "." for fact in told))
 

@@ -144,11 +144,11 @@ def review(rng: random.Random) -> list[str]:
 
 def opinion_sentence(rng: random.Random, name: str, event: str, good: bool, part: Part | None = None) -> str:
     """One sentence of a review. `part` says which of the words of praise and blame it may use; all without it."""
-    adjectives = words.PRAISE if good else words.BLAME
-    against = words.BLAME if good else words.PRAISE
-    reactions = words.GOOD_REACTIONS if good else words.BAD_REACTIONS
+    adjectives: Sequence[str] = words.PRAISE if good else words.BLAME
+    against: Sequence[str] = words.BLAME if good else words.PRAISE
+    reactions: Sequence[str] = words.GOOD_REACTIONS if good else words.BAD_REACTIONS
     if part is not None:
-        adjectives, against, reactions = (tuple(part.deciding(row)) for row in (adjectives, against, reactions))
+        adjectives, against, reactions = (part.deciding(row) for row in (adjectives, against, reactions))
     adjective, wrong = rng.choice(adjectives), rng.choice(against)
     said = [
         f"{name} thought the {event} was {adjective}",
