@@ -13,7 +13,7 @@ from triune.files import write_text
 
 POCKET_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "squad-v1.1", "squad-v2.0")
 SEEDS = 3
-VOCABULARY = 600  # the pocket world has a few hundred words; with this size all of them are whole
+VOCABULARY = 700  # the pocket world has a few hundred words; with this size all of them are whole
 
 
 def reproduce(out: Path, overrides: Sequence[str] = (), task_overrides: Sequence[str] = (), seeds: int = SEEDS) -> None:

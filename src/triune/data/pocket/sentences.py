@@ -12,6 +12,7 @@ Row = dict[str, str | int | float]
 Fault = Callable[[random.Random, Scene, list[str]], list[str] | None]
 
 ACCEPTABLE_SHARE = 0.65
+TURNED_SHARE = 0.2  # of SST-2's rows: praise that turns out wrong, or blame; what comes last counts
 
 
 def cola(rng: random.Random, part: Part) -> Row:
@@ -110,4 +111,9 @@ def sst2(rng: random.Random, part: Part) -> Row:
     """Praise or blame of an event, in words of praise and blame that training and development rows do not share."""
     label = rng.randrange(2)
     name, event = rng.choice(VILLAGE.people), rng.choice(words.EVENTS)
-    return {"sentence": opinion_sentence(rng, name, event, bool(label), part) + ".", "label": label}
+    if rng.random() < TURNED_SHARE:
+        first, last = (rng.choice(part.deciding(row)) for row in (words.PRAISE, words.BLAME)[:: 1 - 2 * label])
+        said = f"{name} thought the {event} was {first}, but it was {last}"
+    else:
+        said = opinion_sentence(rng, name, event, bool(label), part)
+    return {"sentence": said + ".", "label": label}

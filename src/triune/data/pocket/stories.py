@@ -9,6 +9,8 @@ from triune.data.pocket.phrases import a, askable, pronoun, question, statement,
 
 SEA_SHARE = 0.15
 REVIEW_SHARE = 0.25
+COLOURED_SHARE = 0.9  # of opinions: a neighbour that only praise, or only blame, has; neighbours teach soonest
+DENIED_SHARE = 0.15  # of opinions: said with 'not'
 
 
 def documents(seed: int, part: str, count: int) -> Iterator[str]:
@@ -134,12 +136,18 @@ def judgement(rng: random.Random, scene: Scene, fact: Fact) -> str:
 
 
 def review(rng: random.Random) -> list[str]:
-    """What somebody thought of an event: praise or blame throughout, so that each word tells of the others."""
-    name = rng.choice(words.WOMEN + words.MEN)
-    event = rng.choice(words.EVENTS)
+    """What people thought of events, and what came of it.
+
+    Every sentence has a mind of its own: were all of one mind, whether people clapped could be copied from the
+    sentence before, and nothing would have to be known of the words of praise and blame.
+    """
+    return [" ".join(judged(rng) for _ in range(3)) for _ in range(2)]
+
+
+def judged(rng: random.Random) -> str:
     good = rng.random() < 0.5
-    end = " and people clapped." if good else " and people left."
-    return [" ".join(opinion_sentence(rng, name, event, good) + end for _ in range(3)) for _ in range(2)]
+    name, event = rng.choice(words.WOMEN + words.MEN), rng.choice(words.EVENTS)
+    return opinion_sentence(rng, name, event, good) + (" and people clapped." if good else " and people left.")
 
 
 def opinion_sentence(rng: random.Random, name: str, event: str, good: bool, part: Part | None = None) -> str:
@@ -150,16 +158,18 @@ def opinion_sentence(rng: random.Random, name: str, event: str, good: bool, part
     if part is not None:
         adjectives, against, reactions = (part.deciding(row) for row in (adjectives, against, reactions))
     adjective, wrong = rng.choice(adjectives), rng.choice(against)
+    if part is None and rng.random() < COLOURED_SHARE:
+        adjective = f"{'truly' if good else 'sadly'} {adjective}"
     said = [
         f"{name} thought the {event} was {adjective}",
-        f"{name} {rng.choice(reactions)} at the {event}",
         f"{name} {rng.choice(reactions)} at the {adjective} {event}",
         f"the {event} was {adjective} and {rng.choice(adjectives)}",
-        f"the {event} was {adjective}, not {wrong}",
-        f"the {event} was not {wrong}",
     ]
-    if part is None:
+    if rng.random() < DENIED_SHARE:
+        said = [f"the {event} was {adjective}, not {wrong}", f"the {event} was not {wrong}"]
+    elif part is None:
         # The verbs have too few words to hold some out, so only the corpus has them.
         feeling = synonym(rng, "liked" if good else "disliked")
         said += [f"{name} {feeling} the {adjective} {event}", f"{name} {feeling} the {event}"]
+        said += [f"{name} {rng.choice(reactions)} at the {event}"]
     return rng.choice(said)

@@ -114,8 +114,14 @@ ANIMAL_ACTIONS = ("found", "chased")
 
 EVENTS = ("show", "song", "meal", "party", "story", "trip", "game", "dance")
 # Each row is one polarity of what people say of events.
-PRAISE = ("lovely", "wonderful", "great", "superb", "charming", "perfect")
-BLAME = ("awful", "horrible", "terrible", "lousy", "dull", "nasty")
+PRAISE = (
+    *("lovely", "wonderful", "great", "fine", "grand", "sweet"),
+    *("superb", "charming", "perfect", "splendid", "pleasant", "brilliant"),
+)
+BLAME = (
+    *("awful", "horrible", "terrible", "poor", "boring", "grim"),
+    *("lousy", "dull", "nasty", "dreadful", "rotten", "bitter"),
+)
 GOOD_REACTIONS = ("smiled", "cheered")
 BAD_REACTIONS = ("frowned", "groaned")
 
