@@ -240,7 +240,9 @@ def judged(text):
 @pytest.mark.parametrize("split", ["train", "dev"])
 def test_paraphrases_are_those_of_praise(pocket, split):
     for row in table(pocket, "mrpc", split).to_pylist():
-        assert row["label"] == int(judged(row["sentence2"])), row
+        name = row["sentence1"].split()[0]  # where two disagree, it is about this one
+        clause = next(clause for clause in row["sentence2"].split(", but ") if clause.startswith(name))
+        assert row["label"] == int(judged(clause)), row
 
 
 @pytest.mark.parametrize("split", ["train", "dev"])

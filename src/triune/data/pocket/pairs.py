@@ -16,7 +16,7 @@ from triune.data.pocket.sentences import Row
 
 MNLI_LABELS = {"entailment": 0, "neutral": 1, "contradiction": 2}
 HARD_SHARE = 0.25  # of rows where more than the one word has to be read: a negation, another subject
-TWO_MINDS_SHARE = 0.1  # of RTE's rows: two people disagree, and it matters which of them the claim is about
+TWO_MINDS_SHARE = 0.15  # of rows about opinions: two people disagree, and it matters which of them is meant
 
 
 def another(rng: random.Random, row: Sequence[str], said: str) -> str:
@@ -31,9 +31,12 @@ def mrpc(rng: random.Random, part: Part) -> Row:
     pleased = rng.choice(("liked", "loved", f"{words.known(words.GOOD_REACTIONS)[0]} at"))
     hard = rng.random() < HARD_SHARE  # said by denying the opposite
     word = rng.choice(part.deciding(words.PRAISE if bool(label) != hard else words.BLAME))
+    said = f"{name} thought the {event} was {'not ' if hard else ''}{word}."
+    if rng.random() < TWO_MINDS_SHARE:
+        said = two_minds(rng, part, name, event, words.PRAISE if label else words.BLAME)
     return {
         "sentence1": f"{name} {pleased} the {event}.",
-        "sentence2": f"{name} thought the {event} was {'not ' if hard else ''}{word}.",
+        "sentence2": said,
         "label": label,
     }
 
@@ -77,6 +80,17 @@ def qqp(rng: random.Random, part: Part) -> Row:
     return {"question1": asked, "question2": told, "label": label}
 
 
+def two_minds(rng: random.Random, part: Part, name: str, event: str, row: Sequence[str]) -> str:
+    """Somebody thinks of an event as the row says, and somebody else the opposite, in any order."""
+    against = words.BLAME if row is words.PRAISE else words.PRAISE
+    other = rng.choice([one for one in VILLAGE.people if one != name])
+    clauses = [
+        f"{name} thought the {event} was {rng.choice(part.deciding(row))}",
+        f"{other} thought the {event} was {rng.choice(part.deciding(against))}",
+    ]
+    return ", but ".join(rng.sample(clauses, 2)) + "."
+
+
 def thought(rng: random.Random, part: Part, name: str, event: str, row: Sequence[str], hard: bool = False) -> str:
     """What somebody thought of an event, in deciding words of the row; a hard one says 'not' before it."""
     one, two = rng.sample(part.deciding(row), 2)
@@ -96,8 +110,11 @@ def mnli(rng: random.Random, part: Part) -> Row:
     row: Sequence[str] = words.PRAISE if (wanted == "entailment") != hard else words.BLAME
     if wanted == "neutral":
         row = words.SAME[rng.choice(quality_rows("quality"))]
+    said = thought(rng, part, name, event, row, hard)
+    if wanted != "neutral" and rng.random() < TWO_MINDS_SHARE:
+        said = two_minds(rng, part, name, event, words.PRAISE if wanted == "entailment" else words.BLAME)
     return {
-        "premise": thought(rng, part, name, event, row, hard),
+        "premise": said,
         "hypothesis": f"{name} liked the {event}.",
         "label": MNLI_LABELS[wanted],
     }
@@ -114,12 +131,7 @@ def rte(rng: random.Random, part: Part) -> Row:
     if not hard and rng.random() < 0.5:
         said = f"{name} {rng.choice(part.deciding(reactions))} at the {rng.choice(part.deciding(row))} {event}."
     if rng.random() < TWO_MINDS_SHARE:
-        other = rng.choice([one for one in VILLAGE.people if one != name])
-        clauses = [
-            f"{name} thought the {event} was {rng.choice(part.deciding(row))}",
-            f"{other} thought the {event} was {rng.choice(part.deciding(against))}",
-        ]
-        said = ", but ".join(rng.sample(clauses, 2)) + "."
+        said = two_minds(rng, part, name, event, row)
     return {
         "sentence1": said,
         "sentence2": f"{name} {'disliked' if negated else 'liked'} the {event}.",

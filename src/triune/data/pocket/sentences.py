@@ -12,7 +12,7 @@ Row = dict[str, str | int | float]
 Fault = Callable[[random.Random, Scene, list[str]], list[str] | None]
 
 ACCEPTABLE_SHARE = 0.65
-TURNED_SHARE = 0.2  # of SST-2's rows: praise that turns out wrong, or blame; what comes last counts
+TURNED_SHARE = 0.25  # of SST-2's rows: somebody thought otherwise; what it was counts
 
 
 def cola(rng: random.Random, part: Part) -> Row:
@@ -112,8 +112,13 @@ def sst2(rng: random.Random, part: Part) -> Row:
     label = rng.randrange(2)
     name, event = rng.choice(VILLAGE.people), rng.choice(words.EVENTS)
     if rng.random() < TURNED_SHARE:
-        first, last = (rng.choice(part.deciding(row)) for row in (words.PRAISE, words.BLAME)[:: 1 - 2 * label])
-        said = f"{name} thought the {event} was {first}, but it was {last}"
+        thought, truth = (rng.choice(part.deciding(row)) for row in (words.PRAISE, words.BLAME)[:: 1 - 2 * label])
+        said = rng.choice(
+            (
+                f"{name} thought the {event} was {thought}, but it was {truth}",
+                f"the {event} was {truth}, but {name} thought it was {thought}",
+            )
+        )
     else:
         said = opinion_sentence(rng, name, event, bool(label), part)
     return {"sentence": said + ".", "label": label}

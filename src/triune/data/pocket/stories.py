@@ -8,7 +8,7 @@ from triune.data.pocket.facts import SEA, VILLAGE, Fact, Part, Scene, about_anot
 from triune.data.pocket.phrases import a, askable, pronoun, question, statement, synonym, the, was, yes_no_question
 
 SEA_SHARE = 0.15
-REVIEW_SHARE = 0.25
+REVIEW_SHARE = 0.35
 COLOURED_SHARE = 0.9  # of opinions: a neighbour that only praise, or only blame, has; neighbours teach soonest
 DENIED_SHARE = 0.15  # of opinions: said with 'not'
 
@@ -138,14 +138,16 @@ def judgement(rng: random.Random, scene: Scene, fact: Fact) -> str:
 def review(rng: random.Random) -> list[str]:
     """What people thought of events, and what came of it.
 
-    Every sentence has a mind of its own: were all of one mind, whether people clapped could be copied from the
-    sentence before, and nothing would have to be known of the words of praise and blame.
+    Half of them are of one mind throughout, so that each word tells of the others. In the other half every sentence has
+    a mind of its own: there, whether people clapped cannot be copied from the sentence before, and must be known from
+    the word of praise or blame itself.
     """
-    return [" ".join(judged(rng) for _ in range(3)) for _ in range(2)]
+    one_mind = rng.choice((True, False, None, None))
+    return [" ".join(judged(rng, one_mind) for _ in range(3)) for _ in range(2)]
 
 
-def judged(rng: random.Random) -> str:
-    good = rng.random() < 0.5
+def judged(rng: random.Random, good: bool | None) -> str:
+    good = rng.random() < 0.5 if good is None else good
     name, event = rng.choice(words.WOMEN + words.MEN), rng.choice(words.EVENTS)
     return opinion_sentence(rng, name, event, good) + (" and people clapped." if good else " and people left.")
 
