@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from triune.errors import TriuneError
 
@@ -15,21 +16,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write beside, then rename; on failure (a full disk, a missing right) what was there stays."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise TriuneError(f"cannot write '{path}': {error.strerror}") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        _rename(beside, path)
-    except OSError as error:
-        Path(beside).unlink(missing_ok=True)
-        raise TriuneError(f"cannot write '{path}': {error.strerror}; nothing was changed") from error
+    with _whole_file(path) as file:
+        file.write(content)
 
 
 @contextmanager
@@ -43,23 +31,28 @@ def text_in_place(path: Path | None) -> Iterator[Callable[[str], object]]:
 
         yield to_output
         return
+    with _whole_file(path) as file:
+        yield lambda line: file.write(line.encode("utf-8"))
+
+
+@contextmanager
+def _whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """Write beside, then rename; on failure (a full disk, a missing right) what was there stays."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         raise TriuneError(f"cannot write '{path}': {error.strerror}") from error
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            yield file.write
-        _rename(beside, path)
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(beside, 0o666 & ~umask)  # mkstemp makes files that only their owner may read
+        os.replace(beside, path)
     except OSError as error:
         raise TriuneError(f"cannot write '{path}': {error.strerror}; nothing was changed") from error
     finally:
-        Path(beside).unlink(missing_ok=True)
-
-
-def _rename(beside: str, path: Path) -> None:
-    umask = os.umask(0)
-    os.umask(umask)
-    os.chmod(beside, 0o666 & ~umask)  # mkstemp makes files that only their owner may read
-    os.replace(beside, path)
+        Path(beside).unlink(missing_ok=True)  # it is gone already where all went well

@@ -29,7 +29,7 @@ def pocket(
     out: Annotated[Path, typer.Argument(help="Folder to write to.")],
     seed: Annotated[int, typer.Option(help="Another seed gives another world of the same kind.")] = 1,
     documents: Annotated[
-        int | None, typer.Option(help="Documents in the corpus. [default: enough for pocket.yaml]")
+        int | None, typer.Option(help="Documents in the corpus. (default: enough for pocket.yaml)")
     ] = None,
 ) -> None:
     """Generate the pocket benchmark: a corpus and tasks in GLUE's and SQuAD's shapes, about a small made-up world."""
@@ -67,7 +67,7 @@ def prepare(
     valid: Annotated[
         list[str] | None, typer.Option(help="Held-out text from a source of its own; may be given several times.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes. [default: one a core]")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes. (default: one a core)")] = None,
     document: DocumentOption = "blank-line",
     text_field: FieldOption = "text",
 ) -> None:

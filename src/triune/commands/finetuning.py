@@ -61,16 +61,16 @@ def finetune(
     text2: Annotated[str | None, typer.Option(help="Column of a second text.")] = None,
     label: Annotated[str | None, typer.Option(help="Column of the class or number.")] = None,
     kind: Annotated[
-        str | None, typer.Option(help="classification or regression. [default: found from the labels]")
+        str | None, typer.Option(help="classification or regression. (default: found from the labels)")
     ] = None,
     recipe: Annotated[str, typer.Option(help="strong, paper-glue, paper-squad, pocket-tasks or a .yaml.")] = "strong",
     seeds: Annotated[int, typer.Option(help="Runs of each model on each task, with seeds 1, 2, ….", min=1)] = 1,
     keep: Annotated[str, typer.Option(help="Whose models are kept: all, first (seed 1) or none.")] = "first",
     workers: Annotated[
-        int | None, typer.Option(help="Runs at once. [default: one a GPU; without GPU one a core]", min=1)
+        int | None, typer.Option(help="Runs at once. (default: one a GPU; without GPU one a core)", min=1)
     ] = None,
     reference: Annotated[
-        str | None, typer.Option(help="The model to compare with. [default: standard, or the first]")
+        str | None, typer.Option(help="The model to compare with. (default: standard, or the first)")
     ] = None,
     mean: MeanOption = None,
     test_files: Annotated[bool, typer.Option(help="Also write files for the GLUE test server.")] = False,
@@ -101,7 +101,7 @@ def finetune(
 def compare(
     folder: Annotated[Path, typer.Argument(help="Folder that `triune finetune` wrote.")],
     reference: Annotated[
-        str | None, typer.Option(help="The model to compare with. [default: standard, or the first]")
+        str | None, typer.Option(help="The model to compare with. (default: standard, or the first)")
     ] = None,
     mean: MeanOption = None,
 ) -> None:
@@ -119,11 +119,11 @@ def predict(
             metavar="INPUT",
         ),
     ] = "-",
-    out: Annotated[Path | None, typer.Option(help="File to write to. [default: standard output]")] = None,
-    text: Annotated[str | None, typer.Option(help="Column of the text. [default: as in fine-tuning]")] = None,
-    text2: Annotated[str | None, typer.Option(help="Column of the second text. [default: as in fine-tuning]")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write to. (default: standard output)")] = None,
+    text: Annotated[str | None, typer.Option(help="Column of the text. (default: as in fine-tuning)")] = None,
+    text2: Annotated[str | None, typer.Option(help="Column of the second text. (default: as in fine-tuning)")] = None,
     kind: Annotated[
-        str | None, typer.Option(help="lines, csv, tsv, jsonl or parquet. [default: by suffix; lines from input -]")
+        str | None, typer.Option(help="lines, csv, tsv, jsonl or parquet. (default: by suffix; lines from input -)")
     ] = None,
     batch: Annotated[int, typer.Option(help="Rows that are predicted together.", min=1)] = 64,
 ) -> None:

@@ -43,13 +43,13 @@ def params(
         list[str] | None,
         typer.Option(
             help="masked-lm, classification, question-answering, token-classification, multiple-choice or none; may be "
-            "given several times. [default: masked-lm and classification]",
+            "given several times. (default: masked-lm and classification)",
             show_default=False,
         ),
     ] = None,
     operator: Annotated[
         list[str] | None,
-        typer.Option(help="Operators to count; may be given several times. [default: all]", show_default=False),
+        typer.Option(help="Operators to count; may be given several times. (default: all)", show_default=False),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
