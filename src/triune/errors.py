@@ -1,4 +1,8 @@
-"""The one exception for what a user can put right."""
+"""The one exception for what a user can put right, and what its messages are made of."""
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
 
 
 class TriuneError(ValueError):
@@ -8,3 +12,19 @@ class TriuneError(ValueError):
 def one_line(error: BaseException) -> str:
     """The message of any exception, on one line: other libraries spread theirs over several."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def shown(value: Any, longest: int | None = 40) -> str:
+    """Any value as part of a message: one line, visible characters only, cut."""
+    text = str(value)
+    text = text if longest is None or len(text) <= longest else text[:longest] + "..."
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that is not known: the nearest one, and all of them."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f" (did you mean '{shown(near[0])}'?)" if near else ""
+    more = f", ... ({len(known):,} in all)" if len(known) > 20 else ""
+    return f"{hint}: there are {', '.join(shown(one) for one in known[:20])}{more}" if known else ": there are none"

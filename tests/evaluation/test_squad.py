@@ -22,7 +22,6 @@ from triune.evaluation.squad import (
     normalize,
     per_question,
     token_f1,
-    write_predictions,
 )
 
 TEXT = "The small cat sat on the mat in Köln, and Zoë's café – opened 1998 – saw 2,000 dogs. 東京 naïve."
@@ -201,14 +200,6 @@ def test_mistakes_name_the_question(tmp_path):
         best_threshold([], [])
     with pytest.raises(TriuneError, match="no prediction for question 'a'"):
         best_threshold([], [question("a")])
-
-
-def test_the_predictions_file(tmp_path):
-    write_predictions(tmp_path / "new" / "predictions.json", {"a": "Köln\n", "b": ""})
-    assert json.loads((tmp_path / "new" / "predictions.json").read_text("utf-8")) == {"a": "Köln\n", "b": ""}
-    (tmp_path / "file").write_text("")
-    with pytest.raises(TriuneError, match="cannot write"):
-        write_predictions(tmp_path / "file" / "predictions.json", {})
 
 
 # --- answers from logits

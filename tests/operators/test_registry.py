@@ -215,13 +215,13 @@ def test_unknown_operator_lists_those_there_are():
 @pytest.mark.parametrize(
     ("operator", "settings", "says"),
     [
-        ("standard", {"role_start": "ones"}, "'standard' has no setting 'role_start': it has none"),
+        ("standard", {"role_start": "ones"}, "'standard' has no setting 'role_start': there are none"),
         ("shared", {"role_strat": "ones"}, "did you mean 'role_start'"),
         ("shared", {"role_start": "zeros"}, "role_start"),
         ("shared", {"role_spread": "wide"}, "role_spread"),
         ("shared", {"role_vectors": "none", "role_start": "signed"}, "no vector to sign"),
         ("shared", {"role_spread": 0.3}, "applies to role_start='normal' only"),
-        ("pairwise", {"role_vectors": "none"}, "it has pair_start"),
+        ("pairwise", {"role_vectors": "none"}, "there are pair_start"),
     ],
 )
 def test_settings_that_do_not_apply(operator, settings, says):

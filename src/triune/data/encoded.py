@@ -12,7 +12,6 @@ import torch
 from triune.data.tokenizer import describe_tokenizer
 from triune.files import write_bytes
 
-IGNORED = -100
 FILLER = -1  # in a plan of rows: this place of the batch holds no example
 
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from triune.data.table_formats import shown
 from triune.data.tables import Rows
 from triune.data.task_list import Task
-from triune.errors import TriuneError
+from triune.errors import TriuneError, shown
 
 IDS = "idx"  # GLUE's column of ids
 LARGEST = 3.4e38  # labels become float32

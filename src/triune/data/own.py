@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from triune.data.examples import Examples, as_number, class_list, finite_label, make_examples, missing, one_text
-from triune.data.table_formats import did_you_mean, shown
 from triune.data.tables import Rows, read_rows, table_kind
 from triune.data.task_list import Task
-from triune.errors import TriuneError
+from triune.errors import TriuneError, did_you_mean, shown
 
 KINDS = ("classification", "regression")
 MOST_CLASSES = 20  # more different whole numbers than these are amounts, not classes

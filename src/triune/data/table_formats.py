@@ -2,16 +2,15 @@
 
 import codecs
 import csv
-import difflib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
 import pyarrow
 import pyarrow.parquet
 
-from triune.errors import TriuneError, one_line
+from triune.errors import TriuneError, did_you_mean, one_line, shown
 
 LONGEST = 1 << 26  # characters of a field, bytes of a line; csv's own limit of 128 kB is less than some documents
 
@@ -29,22 +28,6 @@ _CSV_FAULTS = {
 def place(where: str, kind: str, number: int) -> str:
     """'file.csv', line 7."""
     return f"'{where}', {'row' if kind == '.parquet' else 'line'} {number}"
-
-
-def shown(value: Any, longest: int | None = 40) -> str:
-    """Any value as part of a message: one line, visible characters only, cut."""
-    text = str(value)
-    text = text if longest is None or len(text) <= longest else text[:longest] + "..."
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about a name that is not known: the nearest one, and all of them."""
-    known = list(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f" (did you mean '{shown(near[0])}'?)" if near else ""
-    more = f", ... ({len(known):,} in all)" if len(known) > 20 else ""
-    return f"{hint}: there are {', '.join(shown(one) for one in known[:20])}{more}" if known else ": there are none"
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from typing import IO, Any
 import pyarrow
 
 from triune.data.sources import COMPRESSIONS
-from triune.data.table_formats import Row, Wanted, did_you_mean, place, shown
+from triune.data.table_formats import Row, Wanted, place
 from triune.data.text import open_stream
-from triune.errors import TriuneError, one_line
+from triune.errors import TriuneError, did_you_mean, one_line, shown
 
 KINDS = (".csv", ".tsv", ".jsonl", ".parquet")
 

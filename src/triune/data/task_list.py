@@ -9,8 +9,7 @@ from typing import Any
 
 import yaml
 
-from triune.data.table_formats import did_you_mean, shown
-from triune.errors import TriuneError
+from triune.errors import TriuneError, did_you_mean, shown
 
 TASKS_FILE = Path(__file__).with_name("tasks.yaml")
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from triune.data.examples import IDS, Examples, found, split_examples
 from triune.data.own import own_task
 from triune.data.sources import COMPRESSIONS
-from triune.data.table_formats import did_you_mean, shown
 from triune.data.tables import Rows, check_text, read_rows
 from triune.data.task_list import METRICS, Hub, Task, get_task, task_names
-from triune.errors import TriuneError, one_line
+from triune.errors import TriuneError, did_you_mean, one_line, shown
 
 __all__ = [
     "METRICS",

@@ -10,7 +10,9 @@ from triune.errors import TriuneError, one_line
 from triune.evaluation.significance import Comparison, Paired, compare_all
 from triune.files import write_text
 
+# In the folder of a run: what it was and gave, and its prediction for every development row.
 RECORD = "record.json"
+DEV = "dev.json"
 SCORES = "scores.json"
 REFERENCE = "standard"
 
@@ -75,7 +77,7 @@ def _pair(out: Path, reference: list[dict[str, Any]], model: list[dict[str, Any]
 
 
 def _kept(out: Path, record: dict[str, Any]) -> dict[str, Any]:
-    path = out / record["folder"] / "dev.json"
+    path = out / record["folder"] / DEV
     wanted = {"ids", record["metric"]} if record["kind"] == "span" else {"ids", "labels", "predictions"}
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))

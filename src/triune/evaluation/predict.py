@@ -19,7 +19,7 @@ from triune.evaluation.spans import best_answers, predictions
 from triune.models.heads import TriuneForQuestionAnswering, TriuneForSequenceClassification
 from triune.models.locate import locate_model, tokenizer_of
 
-TASK_FILE = "task.json"
+TASK_FILE = "task.json"  # beside a fine-tuned model: what `triune finetune` tells us about it
 HEADS: dict[str, Any] = {
     "TriuneForSequenceClassification": TriuneForSequenceClassification,
     "BertForSequenceClassification": TriuneForSequenceClassification,

@@ -4,19 +4,16 @@ The scripts differ in one thing: gold answers of which normalisation leaves noth
 and can be matched exactly but never for F1; for v2.0 they are dropped, and a question left without gold wants "".
 """
 
-import json
 import re
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from triune.data.squad import Question
 from triune.errors import TriuneError
 from triune.evaluation.spans import Answer, predictions
-from triune.files import write_text
 
 Version = Literal["v1.1", "v2.0"]
 
@@ -143,8 +140,3 @@ def _sweep(
 
 def _margin(answer: Answer) -> float:
     return answer.null_score - answer.score
-
-
-def write_predictions(path: Path, predictions: Mapping[str, str]) -> None:
-    """The file that the official scripts read: an object of ids and texts."""
-    write_text(path, json.dumps(dict(predictions), ensure_ascii=False, indent=1) + "\n")

@@ -1,18 +1,17 @@
 """Operators by name. Registering is all that an operator needs to be usable everywhere."""
 
 import dataclasses
-import difflib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
 
-from triune.errors import TriuneError, one_line
+from triune.errors import TriuneError, did_you_mean, one_line
 from triune.operators.base import Operator
 from triune.operators.roles import AttentionShape
 
@@ -76,7 +75,7 @@ def names() -> list[str]:
 def get(name: str) -> type[Operator]:
     if name not in _OPERATORS:
         raise TriuneError(
-            f"unknown operator '{name}'{_did_you_mean(name, _OPERATORS)}: there are {', '.join(_OPERATORS)}; "
+            f"unknown operator '{name}'{did_you_mean(name, _OPERATORS)}; "
             "an operator of your own must be imported first (--plugin on the command line)"
         )
     return _OPERATORS[name]
@@ -88,9 +87,10 @@ def settings_for(name: str, given: Mapping[str, Any] | None) -> Any:
     known = [field.name for field in dataclasses.fields(operator.Settings)]
     for key in given or {}:
         if key not in known:
-            has = f"it has {', '.join(known)}" if known else "it has none"
-            has += "; who changes config.operator also sets config.operator_settings = None"
-            raise TriuneError(f"operator '{name}' has no setting '{key}'{_did_you_mean(key, known)}: {has}")
+            raise TriuneError(
+                f"operator '{name}' has no setting '{key}'{did_you_mean(key, known)}; who changes config.operator also "
+                "sets config.operator_settings = None"
+            )
     try:
         return operator.Settings(**(given or {}))
     except StrictDataclassError as error:
@@ -138,8 +138,3 @@ def _import_file(path: Path) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their types up there
     spec.loader.exec_module(module)
-
-
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean '{near[0]}'?)" if near else ""

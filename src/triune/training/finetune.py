@@ -15,6 +15,7 @@ import torch
 from triune.data.batches import training_plan
 from triune.data.encoded import Encoded, OnDevice
 from triune.errors import TriuneError
+from triune.evaluation.comparing import RECORD
 from triune.evaluation.predicting import predict_logits
 from triune.files import write_text
 from triune.training.finetune_recipe import FinetuneRecipe
@@ -22,8 +23,6 @@ from triune.training.problems import Problem
 from triune.training.run_folder import versions
 from triune.training.steps import Steps
 
-RECORD = "record.json"
-DEV = "dev.json"
 MODEL = "model"
 
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import torch
 
-IGNORED = -100
+from triune.models.heads import IGNORED
+
 _GOLDEN, _MIX_1, _MIX_2 = (value - (1 << 64) for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 

@@ -17,11 +17,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from triune.data.tasks import get_task
 from triune.errors import TriuneError
+from triune.evaluation.comparing import DEV, RECORD
 from triune.files import write_text
 from triune.kernels import dispatch
 from triune.models.locate import Location, locate_model
 from triune.operators import load_plugin, loaded_plugins
-from triune.training.finetune import DEV, MODEL, RECORD, DivergedError, Job, finetune
+from triune.training.finetune import MODEL, DivergedError, Job, finetune
 from triune.training.finetune_recipe import FinetuneRecipe, finetune_recipe_from_dict
 from triune.training.task_data import TaskData, load, problem_for
 

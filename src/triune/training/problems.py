@@ -18,13 +18,13 @@ from triune.data.windows import windows
 from triune.errors import TriuneError, one_line
 from triune.evaluation import squad
 from triune.evaluation.metrics import METRICS, score
+from triune.evaluation.predict import TASK_FILE
 from triune.evaluation.spans import best_answers, predictions
 from triune.files import write_text
 from triune.models.heads import TriuneForQuestionAnswering, TriuneForSequenceClassification
 from triune.models.locate import Location, tokenizer_of
 from triune.training.finetune_recipe import FinetuneRecipe
 
-TASK_FILE = "task.json"  # beside a fine-tuned model: what `triune predict` needs to know
 NAMED_ON_SERVER = ("mnli", "qnli", "rte")  # the GLUE server wants the names of classes here, and numbers elsewhere
 SPAN_TITLES = {"exact": "exact match", "f1": "F1"}
 

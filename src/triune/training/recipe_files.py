@@ -1,13 +1,12 @@
 """Recipes on disk: YAML in typed parts, with overrides; whatever is unknown or of the wrong type is one clear line."""
 
-import difflib
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import yaml
 from huggingface_hub.errors import StrictDataclassError
 
-from triune.errors import TriuneError, one_line
+from triune.errors import TriuneError, did_you_mean, one_line
 
 Number = float | int
 Parts = dict[str, type]
@@ -45,7 +44,7 @@ def read_parts(name: str, overrides: list[str] | None, parts: Parts) -> dict[str
 def parts_from_dict(written: dict[str, Any], parts: Parts, where: str) -> dict[str, Any]:
     for part in written:
         if part not in (*parts, "about"):
-            raise TriuneError(f"recipe '{where}': unknown part '{part}'{nearest(part, parts)}")
+            raise TriuneError(f"recipe '{where}': unknown part '{part}'{did_you_mean(str(part), parts)}")
     built = {name: _build_part(name, parts[name], written.get(name) or {}, where) for name in parts}
     return {**built, "about": str(written.get("about", ""))}
 
@@ -56,7 +55,7 @@ def _build_part(name: str, part: type, values: Any, where: str) -> Any:
         raise TriuneError(f"recipe '{where}': '{name}' must hold keys and values")
     for key in values:
         if key not in hints:
-            raise TriuneError(f"recipe '{where}': unknown key '{name}.{key}'{nearest(key, hints)}")
+            raise TriuneError(f"recipe '{where}': unknown key '{name}.{key}'{did_you_mean(str(key), hints)}")
     try:
         return part(**{key: _number(value, hints[key]) for key, value in values.items()})
     except StrictDataclassError as error:
@@ -81,7 +80,7 @@ def _apply(written: dict[str, Any], override: str, parts: Parts) -> None:
     if not equals or not dot:
         raise TriuneError(f"'{override}' is not PART.KEY=VALUE, e.g. training.seed=2")
     if part not in parts:
-        raise TriuneError(f"'{override}': unknown part '{part}'{nearest(part, parts)}")
+        raise TriuneError(f"'{override}': unknown part '{part}'{did_you_mean(str(part), parts)}")
     try:
         parsed = yaml.safe_load(value)
     except yaml.YAMLError as error:
@@ -99,8 +98,3 @@ def _apply(written: dict[str, Any], override: str, parts: Parts) -> None:
         within[rest] = parsed
     else:
         target[name] = parsed
-
-
-def nearest(key: str, known: Any) -> str:
-    near = difflib.get_close_matches(str(key), list(known), n=1)
-    return f" (did you mean '{near[0]}'?)" if near else f": there are {', '.join(known)}"

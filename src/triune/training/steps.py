@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from triune.data.encoded import IGNORED, OnDevice
+from triune.data.encoded import OnDevice
+from triune.models.heads import IGNORED
 from triune.training.finetune_recipe import FinetuneRecipe
 
 

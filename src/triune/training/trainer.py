@@ -10,8 +10,9 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
 from triune.errors import TriuneError, one_line
+from triune.models.heads import IGNORED
 from triune.training import checkpoints
-from triune.training.masking import IGNORED, Masking
+from triune.training.masking import Masking
 from triune.training.recipe import Recipe
 from triune.training.stream import already_a_batch
 

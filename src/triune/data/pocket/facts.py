@@ -8,7 +8,7 @@ from typing import Literal
 
 from triune.data.pocket import words
 
-Relation = Literal["quality", "mood", "colour", "place", "owner", "opinion", "action", "compare"]
+Relation = Literal["quality", "mood", "colour", "place", "owner", "opinion", "action"]
 Verdict = Literal["entailment", "neutral", "contradiction"]
 
 
@@ -19,7 +19,6 @@ class Fact:
     quality, mood   the dog, big                   owner    amy, -, the kite
     colour          the dog, brown                 opinion  amy, liked, the kite
     place           the dog, barn                  action   amy, found, the dog
-                                                   compare  amy, taller, tom
     """
 
     relation: Relation
@@ -38,24 +37,14 @@ class Fact:
             return (self.relation, self.other)
         if self.relation == "opinion":
             return (self.relation, self.subject, self.other)
-        if self.relation == "compare":
-            ends = sorted((self.value, words.OPPOSITE[self.value]))
-            return (self.relation, *sorted((self.subject, self.other)), *ends)
         return (self.relation, self.subject, self.value, self.other)
-
-
-def normal(fact: Fact) -> Fact:
-    """One form for facts that say the same: tom is shorter than amy is amy is taller than tom."""
-    if fact.relation == "compare" and fact.subject > fact.other:
-        return Fact("compare", fact.other, words.OPPOSITE[fact.value], fact.subject)
-    return fact
 
 
 def matches(fact: Fact, claim: Fact) -> bool:
     """Whether the fact makes the claim true; a claim may name a kind ('a tool') where the fact names the thing."""
     if claim.other in words.KINDS and fact.other and not words.is_person(fact.other):
         claim = replace(claim, other=fact.other if words.kind_of(fact.other) == claim.other else claim.other)
-    return normal(fact) == normal(claim)
+    return fact == claim
 
 
 def verdict(facts: Iterable[Fact], claim: Fact, negated: bool = False) -> Verdict:
@@ -162,11 +151,6 @@ class Scene:
         if relation in ("owner", "opinion"):
             value = rng.choice(words.OPINIONS[0])[0] if relation == "opinion" else ""
             return Fact(relation, rng.choice(self.people), value, rng.choice(self.things))
-        if relation == "compare":
-            if len(self.people) < 2:
-                return None
-            one, two = rng.sample(self.people, 2)
-            return Fact("compare", one, rng.choice(rng.choice(words.COMPARISONS))[0], two)
         if relation == "action":
             verb = rng.choice(list(words.ACTIONS))
             patients = [n for n in (*self.people, *self.things) if words.kind_of(n) in words.ACTIONS[verb].objects]

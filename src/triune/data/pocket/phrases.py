@@ -60,11 +60,6 @@ def statement(rng: random.Random, fact: Fact, negated: bool = False, subject: st
     if fact.relation == "opinion":
         value = synonym(rng, words.OPPOSITE[fact.value] if swap else fact.value)
         return f"{who} did not {words.BASE_FORM[value]} {whom}" if swap != negated else f"{who} {value} {whom}"
-    if fact.relation == "compare":
-        value = words.OPPOSITE[fact.value] if swap else fact.value
-        # Said of the other one where the end is swapped: tom was shorter than amy.
-        one, two = (whom, who) if swap else (who, whom)
-        return f"{one} was {'not ' if negated else ''}{synonym(rng, value)} than {two}"
     past, base = rng.choice(words.ACTIONS[fact.value].words)
     if rng.random() < 0.25:
         be = was(other or fact.other)
@@ -88,11 +83,6 @@ def askable(fact: Fact) -> dict[About, str]:
         return {("owner", fact.other): fact.subject}
     if fact.relation == "opinion":
         return {("opinion", fact.value, fact.subject): fact.other}
-    if fact.relation == "compare":
-        return {
-            ("compare", fact.value, fact.other): fact.subject,
-            ("compare", words.OPPOSITE[fact.value], fact.subject): fact.other,
-        }
     if fact.relation == "action":
         return {
             ("agent", fact.value, fact.other, "who" if words.is_person(fact.subject) else "what"): fact.subject,
@@ -114,8 +104,6 @@ def question(rng: random.Random, about: About) -> str:
         return rng.choice((f"who owned {the(rest[0])}", f"to whom did {the(rest[0])} belong"))
     if relation == "opinion":
         return f"what did {rest[1]} {words.BASE_FORM[synonym(rng, rest[0])]}"
-    if relation == "compare":
-        return f"who was {synonym(rng, rest[0])} than {rest[1]}"
     verb, name, asked = rest
     past, base = rng.choice(words.ACTIONS[verb].words)
     if relation == "agent":
@@ -137,6 +125,4 @@ def yes_no_question(rng: random.Random, fact: Fact) -> str:
         return f"did {who} own {whom}"
     if fact.relation == "opinion":
         return f"did {who} {words.BASE_FORM[synonym(rng, fact.value)]} {whom}"
-    if fact.relation == "compare":
-        return f"was {who} {synonym(rng, fact.value)} than {whom}"
     return f"did {who} {rng.choice(words.ACTIONS[fact.value].words)[1]} {whom}"

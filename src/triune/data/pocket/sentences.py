@@ -48,7 +48,7 @@ def wrong_form(rng: random.Random, scene: Scene, said: list[str]) -> list[str] |
 
 def missing_word(rng: random.Random, scene: Scene, said: list[str]) -> list[str] | None:
     """Without one of the small words that the sentence needs."""
-    small = ("the", "was", "were", "than", "by", "in", "did", "to")
+    small = ("the", "was", "were", "by", "in", "did", "to")
     places = [i for i, word in enumerate(said) if word in small]
     # 'dogs were big' needs no article.
     places = [i for i in places if said[i] != "the" or not words.is_plural(said[i + 1])]
@@ -58,7 +58,7 @@ def missing_word(rng: random.Random, scene: Scene, said: list[str]) -> list[str]
 
 def wrong_order(rng: random.Random, scene: Scene, said: list[str]) -> list[str] | None:
     """A small word after the one it belongs before: dog the, barn in the."""
-    places = [i for i, word in enumerate(said[:-1]) if word in ("the", "than", "by", "not", "in")]
+    places = [i for i, word in enumerate(said[:-1]) if word in ("the", "by", "not", "in")]
     if not places:
         return None
     where = rng.choice(places)

@@ -50,15 +50,9 @@ MOODS = (
     (("brave", "bold", "daring", "fearless"), ("scared", "afraid", "timid", "fearful")),
 )
 OPINIONS = ((("liked", "loved"), ("disliked", "hated")),)
-COMPARISONS = ((("taller", "higher"), ("shorter", "lower")),)
-SAME = {
-    ends[end][0]: ends[end] for table in (QUALITIES, MOODS, OPINIONS, COMPARISONS) for ends in table for end in (0, 1)
-}
+SAME = {ends[end][0]: ends[end] for table in (QUALITIES, MOODS, OPINIONS) for ends in table for end in (0, 1)}
 OPPOSITE = {
-    ends[end][0]: ends[1 - end][0]
-    for table in (QUALITIES, MOODS, OPINIONS, COMPARISONS)
-    for ends in table
-    for end in (0, 1)
+    ends[end][0]: ends[1 - end][0] for table in (QUALITIES, MOODS, OPINIONS) for ends in table for end in (0, 1)
 }
 BASE_FORM = {"liked": "like", "loved": "love", "disliked": "dislike", "hated": "hate"}
 
