@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from triune import operators
+from triune import TriuneError, operators
 from triune.operators import AttentionShape
 from triune.operators.formula import as_text, evaluate
 from triune.testing import attend
@@ -148,3 +148,34 @@ def test_layer_arithmetic_saved_by_shared(tokens, percent):
         for name in ("standard", "shared")
     }
     assert round(100 * (1 - total["shared"] / total["standard"]), 1) == percent
+
+
+@pytest.mark.parametrize("role_vectors", ["separate", "joint"])
+def test_a_positive_score_sign_takes_the_absolute_value(role_vectors):
+    operator = built("shared", role_vectors=role_vectors, score_sign="positive")
+    x = torch.randn(2, 5, 12, dtype=torch.float64)
+    s = operator.shared(x)
+    c = operator.query_scale * getattr(operator, "key_scale", 1.0)
+    assert (c < 0).any()
+    torch.testing.assert_close(
+        attend(operator(x, lambda t: t)).flatten(-2), head_by_head(s * c.abs(), s, s * operator.value_scale)
+    )
+    output = torch.nn.Linear(12, 12).double()
+    folded = operators.build("shared", SHAPE, {"role_vectors": role_vectors, "score_sign": "positive"}, folded=True)
+    before = output(attend(operator(x, lambda t: t)).flatten(-2))
+    operator.fold(output)
+    assert operator.state_dict().keys() == folded.state_dict().keys()
+    torch.testing.assert_close(output(attend(operator(x, lambda t: t)).flatten(-2)), before)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"role_vectors": "value", "score_sign": "positive"}, "has no vector to apply to"),
+        ({"role_start": "signed", "score_sign": "positive"}, "leave one out"),
+        ({"score_sign": "negative"}, "score_sign"),
+    ],
+)
+def test_score_signs_that_cannot_be(settings, said):
+    with pytest.raises(TriuneError, match=said):
+        operators.build("shared", SHAPE, settings)

@@ -48,6 +48,22 @@ def _mean_state(hidden_BTd: torch.Tensor, attention_mask: torch.Tensor | None) -
     return (hidden_BTd * shown_BT1).sum(1) / shown_BT1.sum(1).clamp(min=1)
 
 
+def _others_only(attention_mask: torch.Tensor | None, hidden_BTd: torch.Tensor) -> torch.Tensor:
+    """Which key a query sees, (B, 1, T, T): the visible ones but its own, and its own where there is no other."""
+    rows, tokens = hidden_BTd.shape[:2]
+    own_TT = torch.eye(tokens, dtype=torch.bool, device=hidden_BTd.device)
+    if attention_mask is None:
+        shown = torch.ones((rows, 1, 1, tokens), dtype=torch.bool, device=hidden_BTd.device)
+    elif attention_mask.ndim == 2:
+        shown = attention_mask[:, None, None, :].bool()
+    elif attention_mask.dtype == torch.bool:
+        shown = attention_mask
+    else:
+        raise TriuneError("mask_diagonal needs an attention mask of (rows, tokens), or one of booleans")
+    others = shown & ~own_TT
+    return others | (own_TT & ~others.any(-1, keepdim=True))
+
+
 def _unchanged(x: torch.Tensor) -> torch.Tensor:
     return x
 
@@ -263,11 +279,19 @@ class TriuneModel(TriunePreTrainedModel, BertModel):
         return outputs
 
     def _create_attention_masks(
-        self, attention_mask: torch.Tensor | None, *args: Any, **kwargs: Any
+        self, attention_mask: torch.Tensor | None, embedding_output: torch.Tensor, **kwargs: Any
     ) -> tuple[torch.Tensor | None, None]:
+        if self.config.mask_diagonal:
+            if self.attention_core.name not in ("reference", "sdpa"):
+                raise TriuneError(
+                    f"mask_diagonal needs attn_implementation 'eager' or 'sdpa', not '{self.attention_core.name}'"
+                )
+            return _others_only(attention_mask, embedding_output), None
         if attention_mask is None:
             # Every token sees every other. Some versions of transformers make a mask of ones here when compiled, and
             # PyTorch then computes attention in its slowest way.
             return None, None
-        masks = super()._create_attention_masks(attention_mask, *args, **kwargs)
+        masks = super()._create_attention_masks(
+            attention_mask=attention_mask, embedding_output=embedding_output, **kwargs
+        )
         return masks[0], None

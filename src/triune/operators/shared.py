@@ -28,6 +28,8 @@ class SharedSettings:
     # random (so c is), dk and dv at one.
     role_start: Literal["ones", "normal", "signed"] = "ones"
     role_spread: float | int = 0.1
+    # free: c may repel (be negative) · positive: its absolute value is taken, so that like tokens always attract.
+    score_sign: Literal["free", "positive"] = "free"
 
     @property
     def vectors(self) -> list[str]:
@@ -46,6 +48,13 @@ class SharedSettings:
             )
         if self.role_start == "normal" and not self.vectors:
             raise ValueError("role_start='normal' does not apply with role_vectors='none': leave it out")
+        if self.score_sign == "positive" and "query_scale" not in self.vectors:
+            raise ValueError(
+                f"score_sign='positive' has no vector to apply to with role_vectors='{self.role_vectors}': "
+                "use 'separate' or 'joint', or leave score_sign out"
+            )
+        if self.score_sign == "positive" and self.role_start == "signed":
+            raise ValueError("role_start='signed' starts at signs that score_sign='positive' takes away: leave one out")
         if not 0 <= self.role_spread < float("inf"):
             raise ValueError(f"role_spread is a standard deviation: {self.role_spread} is not one")
         if self.role_spread != 0.1 and self.role_start != "normal":
@@ -98,7 +107,7 @@ class SharedAttention(Operator):
         turned_BNTD = rotate(shared_BNTD)
         query_BNTD = turned_BNTD
         scale = self.shape.default_scale
-        score_scale = self._score_scale()
+        score_scale = self.score_scales()
         if score_scale is not None:
             query_BNTD = turned_BNTD * self._per_head(score_scale, turned_BNTD).unsqueeze(-2)
             scale = 1.0 if self.folded else scale
@@ -106,13 +115,14 @@ class SharedAttention(Operator):
         output_scale = None if value_scale is None else self._per_head(value_scale, shared_BNTD)
         return Roles(query_BNTD, turned_BNTD, shared_BNTD, scale, output_scale)
 
-    def _score_scale(self) -> torch.Tensor | None:
+    def score_scales(self) -> torch.Tensor | None:
         """c as far as it is stored: dq∘dk, or the one vector that stands for it; folded, with 1/√D in it."""
         if hasattr(self, "score_scale"):
             return self.score_scale
-        if hasattr(self, "key_scale"):
-            return self.query_scale * self.key_scale
-        return getattr(self, "query_scale", None)
+        if not hasattr(self, "query_scale"):
+            return None
+        scales = self.query_scale * self.key_scale if hasattr(self, "key_scale") else self.query_scale
+        return scales.abs() if self.settings.score_sign == "positive" else scales
 
     def _per_head(self, vector: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         # Cast, or a float32 vector would lift a bfloat16 S to float32.
@@ -120,7 +130,7 @@ class SharedAttention(Operator):
 
     @torch.no_grad()
     def fold(self, output: nn.Linear) -> None:
-        score_scale = self._score_scale()
+        score_scale = self.score_scales()
         trained = any(parameter.requires_grad for parameter in self.parameters())
         if hasattr(self, "value_scale"):
             output.weight.mul_(self.value_scale)  # the columns of the weight are the inputs

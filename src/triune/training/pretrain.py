@@ -41,15 +41,19 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
     logging.disable_progress_bar()  # transformers draws one for every file it writes
     train, valid = Blocks(data, "train"), Blocks(data, "valid")
     _check_data(recipe, train, data)
+    if len(valid) == 0:
+        raise TriuneError(f"data in '{data}' holds no validation blocks: prepare it with --valid, or with more text")
     is_first = int(os.environ.get("RANK", "0")) == 0
     if is_first:
-        run_folder.open_run(run, recipe, {name: file["sha256"] for name, file in train.manifest.files.items()})
+        run_folder.open_run(run, recipe, run_folder.data_hashes(train))
     if run_folder.is_finished(run):
         if is_first:
             console.print(f"{run}: finished already, nothing to do")
         return run_folder.summary_of(run)
 
     steps = _steps(recipe, len(train))
+    if recipe.training.compile:
+        torch.compiler.reset()  # compiled models of earlier runs in this process count towards a limit
     set_seed(recipe.training.seed)
     model = TriuneForMaskedLM(model_config(recipe, train))
     trainer, metrics, no_number = _trainer(recipe, model, train, valid, run, steps, report_to, console)
@@ -103,6 +107,7 @@ def model_config(recipe: Recipe, blocks: Blocks) -> TriuneConfig:
         operator_settings=part.operator_settings,
         norm_position=part.norm_position,
         position=part.position,
+        mask_diagonal=part.mask_diagonal,
         attn_implementation=recipe.training.attention,
     )
 
@@ -264,6 +269,8 @@ def _finish(
         trainer.evaluate()
     assert metrics.validation is not None
     summary = {
+        "study": "pretraining",
+        "identity": run_folder.identity_of(recipe, run_folder.data_hashes(train)),
         "run": str(run),
         "operator": recipe.model.operator,
         "parameters": trainer.accelerator.unwrap_model(trainer.model).num_parameters(),

@@ -21,6 +21,7 @@ class ModelPart:
     operator_settings: dict = field(default_factory=dict)
     norm_position: Literal["post", "pre"] = "post"
     position: Literal["absolute", "rotary"] = "absolute"
+    mask_diagonal: bool = False  # no token attends to itself
     hidden_dropout: Number = 0.1
     attention_dropout: Number = 0.1
 
