@@ -14,9 +14,8 @@ from tests.operators.test_registry import PLUGIN
 from tests.samples import glue_arguments
 from tests.training.test_finetune import all_records
 from tests.training.test_pretrain import environment
-from triune import TriuneError, operators
+from triune import TriuneError, cells, operators
 from triune.operators import registry
-from triune.training import matrix as under_test
 from triune.training.matrix import label_models
 
 
@@ -159,6 +158,43 @@ def test_workers_know_plugged_in_operators(samples, command, plugin, tmp_path, m
     assert two == one
 
 
+def test_jobs_give_the_records_of_one_process(samples, command, tmp_path, monkeypatch):
+    """Two jobs of submitit, each a process of its own that gets its share of the cells from a file."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    arguments = [*glue_arguments(samples, tmp_path / "jobs"), "--seeds", "2"]
+    result = command(*arguments, "--workers", "2", "--engine", "jobs")
+    assert result.returncode == 0, result.stderr
+    local = [one.replace(str(tmp_path / "jobs"), str(tmp_path / "local")) for one in arguments]
+    assert command(*local, "--workers", "1").returncode == 0
+    jobs, one = all_records(tmp_path / "jobs"), all_records(tmp_path / "local")
+    assert len(one) == 4
+    assert jobs == one
+    again = command(*arguments, "--workers", "2", "--engine", "jobs")
+    assert "4 of 4 finished already" in again.stderr
+
+
+def test_a_mistake_in_a_job_is_one_line(samples, command, tmp_path):
+    arguments = glue_arguments(samples, tmp_path / "out", "optimizer.learning_rates=[1e30]")
+    result = command(*arguments, "--workers", "2", "--engine", "jobs")
+    assert result.returncode == 2
+    assert "the loss is not a finite number" in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        ("ray", "unknown engine 'ray': --engine is local, jobs or slurm"),
+        ("local:partition=gpu", "--engine local takes no options"),
+        ("slurm:partition", "options of slurm are written as in"),
+    ],
+)
+def test_a_wrong_engine_is_one_line(engine, said, samples, command, tmp_path):
+    result = command(*glue_arguments(samples, tmp_path / "out"), "--engine", engine)
+    assert result.returncode == 2
+    assert said in result.stderr.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_worker_that_dies_is_one_line(samples, tmp_path, monkeypatch, command):
     """Killed from outside, for want of memory for example."""
     from concurrent.futures.process import BrokenProcessPool
@@ -179,7 +215,7 @@ def test_a_worker_that_dies_is_one_line(samples, tmp_path, monkeypatch, command)
         def shutdown(self, **ignored):
             pass
 
-    monkeypatch.setattr(under_test, "ProcessPoolExecutor", Broken)
+    monkeypatch.setattr(cells, "ProcessPoolExecutor", Broken)
     result = command(*glue_arguments(samples, tmp_path / "out"), "--workers", "2")
     assert result.returncode == 2
     assert "a worker process ended" in result.stderr.splitlines()[-1]

@@ -16,6 +16,13 @@ SetOption = Annotated[
     ),
 ]
 
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        help="Who does the runs: local, this machine; slurm[:partition=NAME,time=MINUTES,…], jobs of a cluster whose "
+        "machines share --out; jobs, the same as processes of this machine."
+    ),
+]
 MeanOption = Annotated[
     str | None,
     typer.Option(
@@ -69,6 +76,7 @@ def finetune(
     workers: Annotated[
         int | None, typer.Option(help="Runs at once. (default: one a GPU; without GPU one a core)", min=1)
     ] = None,
+    engine: EngineOption = "local",
     reference: Annotated[
         str | None, typer.Option(help="The model to compare with. (default: standard, or the first)")
     ] = None,
@@ -87,14 +95,19 @@ def finetune(
     wanted = _task_data(task, data_dir, (train, dev, text, text2, label, kind), chosen.data.rows, test_files)
     from rich.console import Console
 
-    from triune.training.matrix import Matrix, label_models, run_matrix
+    from triune.cells import engine_from
+    from triune.progress import Watch
+    from triune.training.matrix import Matrix, finetuning_line, label_models, run_matrix
 
+    who = engine_from(engine, workers)
     labelled = label_models(models)
     if reference is not None and reference not in {*labelled, *(path.name for path in out.glob("*/*"))}:
         raise TriuneError(f"there is no model '{reference}' to compare with: there are {', '.join(labelled)}")
-    matrix = Matrix(labelled, wanted, chosen, list(range(1, seeds + 1)), out, keep, workers, test_files)
+    matrix = Matrix(labelled, wanted, chosen, list(range(1, seeds + 1)), out, keep, engine=who, test_files=test_files)
     _say_found(matrix)
-    run_matrix(matrix, Console(stderr=True, highlight=False), lambda line: print(line, file=sys.stderr))
+    cells = len(wanted) * len(labelled) * (seeds + len(chosen.search.learning_rates))
+    with Watch(Console(stderr=True)) as watch, watch.stage("fine-tuning", cells, finetuning_line) as done:
+        run_matrix(matrix, done)
     _show_scores(out, reference, mean)
 
 

@@ -1,11 +1,13 @@
 """A run folder says what it is: recipe, versions, metrics as JSON lines, checkpoints, and at the end the model."""
 
+import hashlib
 import json
 import platform
 import time
 from pathlib import Path
 from typing import Any
 
+from triune.data.blocks import Blocks
 from triune.errors import TriuneError
 from triune.files import write_text
 from triune.training.recipe import Recipe, recipe_from_dict
@@ -36,6 +38,16 @@ def open_run(run: Path, recipe: Recipe, data: dict[str, Any]) -> None:
         raise TriuneError(f"'{run}' exists and is not a run folder: choose another --out")
     write_text(run / "recipe.yaml", recipe.to_yaml())
     write_text(run / "run.json", json.dumps({**described, "versions": versions(), "started": time.time()}, indent=2))
+
+
+def data_hashes(blocks: Blocks) -> dict[str, str]:
+    return {name: file["sha256"] for name, file in blocks.manifest.files.items()}
+
+
+def identity_of(recipe: Recipe, data: dict[str, str]) -> str:
+    """Of what goes into a run: a summary with another one is not of this recipe and data."""
+    described = {"recipe": {**recipe.to_dict(), "about": ""}, "data": data}
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:24]
 
 
 def recipe_of(run: Path) -> Recipe:

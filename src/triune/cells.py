@@ -1,0 +1,198 @@
+"""Cells of work that can be done in any order, on this machine or on others; a cell that is finished is not done again.
+
+A cell writes a record, last of all its files, with the identity of what went into it. Whoever has the record has the
+cell: that is all that is needed to go on after a kill, and for machines with a common folder to share the work.
+"""
+
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from triune.errors import TriuneError
+from triune.files import write_text
+from triune.operators import load_plugin, loaded_plugins
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`run(**arguments)` does the work, writes `record` with `identity` in it, and returns it.
+
+    Function and arguments travel to other processes: a function of a module, and plain values.
+    """
+
+    title: str
+    run: Callable[..., Record]
+    arguments: dict[str, Any]
+    record: Path
+    identity: str
+    wanted: tuple[str, ...] = ()  # files beside the record without which the cell is not finished
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Who does the cells: processes of this machine, or jobs that submitit hands to Slurm (see `triune.jobs`)."""
+
+    kind: str = "local"  # local, jobs or slurm
+    workers: int | None = None  # at once; by default one a GPU, without GPU one a core
+    options: dict[str, str] = field(default_factory=dict)  # of slurm
+
+    @property
+    def at_once(self) -> int:
+        """One a GPU; on the CPU one a core, because small models gain nothing from a second thread."""
+        if self.workers is not None:
+            return self.workers
+        return torch.cuda.device_count() if torch.cuda.is_available() else (os.cpu_count() or 1)
+
+
+LOCAL = Engine()
+
+
+def engine_from(text: str, workers: int | None) -> Engine:
+    """`local`, `jobs`, `slurm` or `slurm:partition=gpu,time=60`: what --engine takes."""
+    kind, _, rest = text.partition(":")
+    options = dict(part.partition("=")[::2] for part in rest.split(",") if part)
+    if kind not in ("local", "jobs", "slurm"):
+        raise TriuneError(f"unknown engine '{kind}': --engine is local, jobs or slurm[:OPTION=VALUE,…]")
+    if options and kind != "slurm":
+        raise TriuneError(f"--engine {kind} takes no options, and '{rest}' was given")
+    if not all(options.values()):
+        raise TriuneError(f"'{text}': options of slurm are written as in slurm:partition=gpu,time=60")
+    return Engine(kind, workers, options)
+
+
+def write_record(path: Path, record: Record) -> Record:
+    write_text(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    return record
+
+
+def finished(cell: Cell) -> Record | None:
+    """The record of a cell that is done; one of something else in its place is an error, and is left alone."""
+    try:
+        record = json.loads(cell.record.read_text(encoding="utf-8"))
+    except OSError:
+        return None
+    except ValueError as error:
+        raise TriuneError(f"'{cell.record}' is not valid JSON ({error}): remove it and start again") from error
+    if not isinstance(record, dict) or record.get("identity") != cell.identity:
+        raise TriuneError(
+            f"'{cell.record}' is of another recipe, model or data: choose another --out, or remove that folder"
+        )
+    return record if all((cell.record.parent / name).exists() for name in cell.wanted) else None
+
+
+def run_missing(cells: Sequence[Cell], engine: Engine, done: Callable[[Cell, Record, bool], object]) -> list[Record]:
+    """The records of all cells, in their order; `done(cell, record, before)` hears of each as it is there."""
+    records = {cell.record: finished(cell) for cell in cells}
+    waiting = []
+    for cell in cells:
+        if (record := records[cell.record]) is None:
+            waiting.append(cell)
+        else:
+            done(cell, record, True)
+    for cell, record in run_cells(waiting, engine, len(cells)):
+        records[cell.record] = record
+        done(cell, record, False)
+    return [record for cell in cells if (record := records[cell.record]) is not None]
+
+
+def run_cells(cells: Sequence[Cell], engine: Engine = LOCAL, of: int | None = None) -> Iterator[tuple[Cell, Record]]:
+    """Do the cells and give each with its record as it is done, in no particular order.
+
+    `of` is the number of cells with those that were done before. Threads follow from it: sums of a matrix product may
+    differ with their number, and a run that was stopped must end as one that was not.
+    """
+    if not cells:
+        return
+    at_once = min(max(len(cells), of or 0), engine.at_once)
+    threads = max(1, (os.cpu_count() or 1) // at_once) if at_once > 1 else torch.get_num_threads()
+    if engine.kind != "local":
+        from triune.jobs import run_as_jobs
+
+        yield from run_as_jobs(cells, engine, at_once, threads)
+    elif min(len(cells), at_once) <= 1:
+        with _threads(threads):
+            for cell in cells:
+                yield cell, run_cell(cell)
+    else:
+        yield from _in_processes(cells, min(len(cells), at_once), threads)
+
+
+def run_cell(cell: Cell) -> Record:
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()  # a fresh head is what we want, and not worth a warning in each run
+    logging.disable_progress_bar()
+    try:
+        return cell.run(**cell.arguments)
+    finally:
+        logging.set_verbosity(before)
+
+
+def worker_device() -> torch.device:
+    """The device of this process: workers on a machine with several GPUs take one each."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", _worker_number % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def start_worker(number: int, threads: int, plugins: list[str]) -> None:
+    """What a process that was started for cells must know of the one that started it."""
+    global _worker_number
+    _worker_number = number
+    torch.set_num_threads(threads)
+    for plugin in plugins:
+        load_plugin(plugin)
+
+
+_worker_number = 0
+
+
+def _in_processes(cells: Sequence[Cell], count: int, threads: int) -> Iterator[tuple[Cell, Record]]:
+    context = multiprocessing.get_context("spawn")
+    numbers = context.Queue()
+    for number in range(count):
+        numbers.put(number)
+    start = (numbers, threads, loaded_plugins())
+    with ProcessPoolExecutor(count, mp_context=context, initializer=_start_numbered, initargs=start) as executor:
+        try:
+            running = {executor.submit(run_cell, cell): cell for cell in cells}
+            while running:
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield running.pop(future), future.result()
+        except BrokenProcessPool as error:
+            raise TriuneError(
+                "a worker process ended before its run did, perhaps for want of memory; what is finished is kept: "
+                "start again, with fewer --workers"
+            ) from error
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _start_numbered(numbers: Any, threads: int, plugins: list[str]) -> None:
+    start_worker(numbers.get(), threads, plugins)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
