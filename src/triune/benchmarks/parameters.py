@@ -3,13 +3,17 @@
 Models are built on the meta device: every module is there, no memory is, and the whole study takes seconds.
 """
 
+import hashlib
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from triune import operators
 from triune.benchmarks import paper
+from triune.cells import Cell, Record, write_record
 from triune.errors import TriuneError
 from triune.models.configuration import TriuneConfig
 from triune.models.heads import HEADS
@@ -22,6 +26,7 @@ FLOAT32, BFLOAT16 = 4, 2
 # Weights, gradients and Adam's two moments, all in float32.
 ADAM_TRAINING = 4 * FLOAT32
 BASELINE = "standard"
+VERSION = 1  # of what is counted: a record of another one is not current
 
 
 def study(config: TriuneConfig, heads: Sequence[str], names: Sequence[str] | None = None) -> dict[str, Any]:
@@ -58,6 +63,17 @@ def study(config: TriuneConfig, heads: Sequence[str], names: Sequence[str] | Non
         "operators": rows,
         "paper": comparison,
     }
+
+
+def parameter_cell(record: Path) -> Cell:
+    """The study of the paper's own model with all operators that are registered."""
+    named = {name: str(operators.settings_for(name, None)) for name in operators.names()}
+    identity = hashlib.sha256(json.dumps({"operators": named, "version": VERSION}).encode()).hexdigest()[:24]
+    return Cell("parameters", _measure, {"record": record, "identity": identity}, record, identity)
+
+
+def _measure(record: Path, identity: str) -> Record:
+    return write_record(record, {**study(preset("base"), paper.TABLE_4_HEADS), "identity": identity})
 
 
 def _operator_row(config: TriuneConfig, name: str, heads: Sequence[str]) -> dict[str, Any]:

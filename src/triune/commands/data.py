@@ -91,14 +91,6 @@ def prepare(
 
 
 def _sources(given: list[str], document: str, text_field: str) -> list[Any]:
-    from triune.data.sources import Source
+    from triune.data.sources import source_from
 
-    sources = []
-    for text in given:
-        where, at, weight = text.rpartition("@")
-        try:
-            sources.append(Source(where, float(weight), document, text_field) if at else None)
-        except ValueError:  # an @ in a name
-            sources.append(None)
-        sources[-1] = sources[-1] or Source(text, 1.0, document, text_field)
-    return sources
+    return [source_from(text, document, text_field) for text in given]

@@ -11,7 +11,6 @@ def add_to(app: typer.Typer) -> None:
     app.command("pretrain")(pretrain)
     app.command("curves")(curves)
     app.command("bench-step")(bench_step)
-    app.command("reproduce")(reproduce)
 
 
 def pretrain(
@@ -71,12 +70,3 @@ def curves(
 
     draw_curves(runs, out)
     print(f"written: {out}")
-
-
-def reproduce(
-    out: Annotated[Path, typer.Option(help="Folder for data, runs, records and tables.")] = Path("results"),
-) -> None:
-    """Run the studies of the paper that there are so far, at pocket scale: parameters, pre-training, tasks (1 to 4)."""
-    from triune.reproduce import reproduce as run
-
-    run(out)

@@ -44,6 +44,16 @@ class Source:
         return name, config or None, split or "train"
 
 
+def source_from(text: str, document: str = "blank-line", text_field: str = "text") -> Source:
+    """`WHERE` or `WHERE@WEIGHT`; an @ that is followed by no number belongs to the name."""
+    where, at, weight = text.rpartition("@")
+    try:
+        share = float(weight) if at else 1.0
+    except ValueError:
+        return Source(text, 1.0, document, text_field)
+    return Source(where if at else text, share, document, text_field)
+
+
 @dataclass
 class ReadCounts:
     """What was met while reading; `report` says it in one line."""

@@ -1,0 +1,89 @@
+"""Verbs that run whole studies: all of the paper's, and the ablations."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from triune.commands.finetuning import EngineOption
+
+WorkersOption = Annotated[
+    int | None, typer.Option(help="Runs at once. (default: one a GPU; without GPU one a core)", min=1)
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("ablate")(ablate)
+    app.command("reproduce")(reproduce)
+
+
+def ablate(
+    recipe: Annotated[str, typer.Argument(help="Pre-training recipe that is varied: pocket, sprint, … or a .yaml.")],
+    data: Annotated[Path, typer.Option(help="Folder made by `triune prepare`.")],
+    out: Annotated[Path, typer.Option(help="Folder for runs and record; the same call again does what is missing.")],
+    variants: Annotated[str, typer.Option(help="The list of variants: ablations, or a .yaml of yours.")] = "ablations",
+    seeds: Annotated[int, typer.Option(help="Runs of each variant, with seeds 1, 2, ….", min=1)] = 1,
+    workers: WorkersOption = None,
+    engine: EngineOption = "local",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Override a value of the recipe for all variants.", metavar="PART.KEY=VALUE"),
+    ] = None,
+) -> None:
+    """Pre-train variants of one recipe, all else equal: what each part of shared attention is worth."""
+    from rich.console import Console
+
+    from triune.cells import engine_from, run_missing
+    from triune.commands.show import show
+    from triune.progress import Watch
+    from triune.report.ablations import ablation_tables
+    from triune.studies.ablations import RECORD, ablation_cells, load_ablations, write_ablations
+    from triune.studies.reproduce import loss_line
+
+    who, listed, numbers = engine_from(engine, workers), load_ablations(variants), list(range(1, seeds + 1))
+    cells = ablation_cells(listed, recipe, set_ or [], numbers, data, out)
+    with Watch(Console(stderr=True)) as watch, watch.stage("ablations", len(cells), loss_line) as done:
+        run_missing(cells, who, done)
+    show(ablation_tables(write_ablations(listed, numbers, out)))
+    print(f"written: {out / RECORD}")
+
+
+def reproduce(
+    scale: Annotated[
+        str, typer.Option(help="pocket: a laptop; sprint: one GPU; paper: a cluster; or a .yaml of yours.")
+    ] = "pocket",
+    out: Annotated[Path, typer.Option(help="Folder for data, runs, records and the page.")] = Path("results"),
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder with corpus/…, glue/…, squad/…; pocket makes its own.")
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            help="Studies, with commas, and what they need: parameters, pretraining, finetuning, noise, transfer, "
+            "ablations, inspect, time. (default: all)"
+        ),
+    ] = None,
+    workers: WorkersOption = None,
+    engine: EngineOption = "local",
+    plan: Annotated[bool, typer.Option("--plan", help="Only say what there is to do and how long it takes.")] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Override a value of the scale, e.g. finetuning.seeds=5.", metavar="PART.KEY=VALUE"),
+    ] = None,
+) -> None:
+    """Run every study of the paper and write one page with the answer; what is finished is not run again."""
+    from rich.console import Console
+
+    from triune.cells import engine_from
+    from triune.studies import reproduce as studies
+    from triune.studies.scale import load_scale
+    from triune.studies.stages import Place
+
+    place = Place(out, load_scale(scale, set_), data_dir, engine_from(engine, workers))
+    names = [name.strip() for name in (only or "").split(",") if name.strip()]
+    if plan:
+        studies.plan(place, names, Console(highlight=False))
+        return
+    for line in studies.reproduce(place, names):
+        print(line)
+    print(f"\nThe page: {out / studies.PAGE}")

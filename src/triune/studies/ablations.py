@@ -1,0 +1,184 @@
+"""Ablations and controls: variants of one pre-training recipe, several seeds, one table."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+import yaml
+
+from triune.cells import Cell, Record, write_record
+from triune.data.blocks import Blocks
+from triune.errors import TriuneError, did_you_mean, one_line
+from triune.evaluation.significance import holm
+from triune.models.heads import TriuneForMaskedLM
+from triune.training.pretrain import model_config
+from triune.training.pretraining_cell import pretraining_cell
+from triune.training.recipe import Recipe, load_recipe
+from triune.training.recipe_files import find_recipe
+from triune.training.run_folder import versions
+
+RECORD = "ablations.json"
+
+
+@dataclass(frozen=True)
+class Variant:
+    name: str
+    about: str
+    set: tuple[str, ...]  # overrides of the recipe, as --set
+    narrowed_to: str | None = None  # made narrower until it has as many parameters as this variant
+
+
+@dataclass(frozen=True)
+class Ablations:
+    about: str
+    reference: str
+    variants: tuple[Variant, ...]
+
+
+def load_ablations(name: str) -> Ablations:
+    path = find_recipe(name, {"reference": str, "variants": dict})
+    try:
+        written = yaml.safe_load(path.read_text(encoding="utf-8"))
+        variants = tuple(
+            Variant(str(key), str(value["about"]), tuple(value["set"]), value.get("narrowed_to"))
+            for key, value in written["variants"].items()
+        )
+        ablations = Ablations(str(written.get("about", "")), str(written["reference"]), variants)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise TriuneError(f"cannot read '{path}': {one_line(error)}") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise TriuneError(
+            f"'{path}' is no list of ablations: it needs reference and variants, each with about and set "
+            f"({one_line(error)})"
+        ) from error
+    names = [variant.name for variant in variants]
+    for wanted in [ablations.reference, *(variant.narrowed_to for variant in variants if variant.narrowed_to)]:
+        if wanted not in names:
+            raise TriuneError(f"'{path}': there is no variant '{wanted}'{did_you_mean(wanted, names)}")
+    return ablations
+
+
+def ablation_cells(
+    ablations: Ablations, recipe: str, overrides: Sequence[str], seeds: Sequence[int], data: Path, out: Path
+) -> list[Cell]:
+    """A pre-training run for each variant and seed, in `out/VARIANT/seed-N`."""
+    recipes = variant_recipes(ablations, recipe, overrides, data)
+    cells = []
+    for name, chosen in recipes.items():
+        for seed in seeds:
+            seeded = replace(chosen, training=replace(chosen.training, seed=seed))
+            cells.append(pretraining_cell(f"{name} · seed {seed}", seeded, data, out / name / f"seed-{seed}"))
+    return cells
+
+
+def variant_recipes(ablations: Ablations, recipe: str, overrides: Sequence[str], data: Path) -> dict[str, Recipe]:
+    blocks = Blocks(data, "train")
+    recipes = {one.name: load_recipe(recipe, [*overrides, *one.set]) for one in ablations.variants}
+    for variant in ablations.variants:
+        if variant.narrowed_to:
+            target = _parameters(recipes[variant.narrowed_to], blocks)
+            recipes[variant.name] = _narrowed(recipes[variant.name], target, blocks)
+    return recipes
+
+
+def write_ablations(ablations: Ablations, seeds: Sequence[int], out: Path) -> Record:
+    """One record of all variants from the summaries of their runs, with paired tests over seeds."""
+    runs = {
+        one.name: [json.loads((out / one.name / f"seed-{seed}" / "summary.json").read_text()) for seed in seeds]
+        for one in ablations.variants
+    }
+    losses = {name: [summary["validation_loss"] for summary in summaries] for name, summaries in runs.items()}
+    p_values = _tests(losses, ablations.reference)
+    rows = []
+    for variant in ablations.variants:
+        first, own = runs[variant.name][0], losses[variant.name]
+        rows.append(
+            {
+                "name": variant.name,
+                "about": variant.about,
+                "set": list(variant.set),
+                "operator": first["operator"],
+                "parameters": first["parameters"],
+                "runs": [f"{variant.name}/seed-{seed}/summary.json" for seed in seeds],
+                "validation_losses": own,
+                "validation_loss": mean(own),
+                "deviation": stdev(own) if len(own) > 1 else None,
+                "p_holm": p_values.get(variant.name),
+            }
+        )
+    one = runs[ablations.reference][0]
+    identity = hashlib.sha256("".join(run["identity"] for group in runs.values() for run in group).encode()).hexdigest()
+    record = {
+        "study": "ablations",
+        "identity": identity[:24],
+        "about": ablations.about,
+        "reference": ablations.reference,
+        "seeds": list(seeds),
+        "steps": one["steps"],
+        "tokens": one["tokens"],
+        "unigram_entropy": one["unigram_entropy"],
+        "device": one["device"],
+        "variants": rows,
+        "versions": versions(),
+    }
+    if _read(out / RECORD) != record:
+        write_record(out / RECORD, record)
+    return record
+
+
+def _read(path: Path) -> Record | None:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _tests(losses: dict[str, list[float]], reference: str) -> dict[str, float]:
+    """Paired t tests over seeds (same data order and masks) against the reference, corrected for all of them."""
+    from scipy import stats
+
+    others = [name for name in losses if name != reference]
+    if len(losses[reference]) < 2:
+        return {}
+    p = [float(stats.ttest_rel(losses[name], losses[reference]).pvalue) for name in others]
+    return dict(zip(others, holm(p), strict=True))
+
+
+def _parameters(recipe: Recipe, blocks: Blocks) -> int:
+    with torch.device("meta"):
+        return int(TriuneForMaskedLM(model_config(recipe, blocks)).num_parameters())
+
+
+def _narrowed(recipe: Recipe, target: int, blocks: Blocks) -> Recipe:
+    """The same recipe, narrower, with `target` parameters but for rounding.
+
+    Of all widths that heads divide, the one at which the feed-forward layer that makes the count right is nearest to
+    its usual multiple of the width.
+    """
+
+    def shaped(width: int, feed_forward: int) -> Recipe:
+        return replace(recipe, model=replace(recipe.model, width=width, feed_forward=feed_forward))
+
+    step = 2 * recipe.model.heads  # rotary positions need heads of even width
+    proportion = recipe.model.feed_forward / recipe.model.width
+    best: tuple[float, Recipe] | None = None
+    for width in range(step, recipe.model.width + 1, step):
+        base, one_more = (_parameters(shaped(width, size), blocks) for size in (1, 2))
+        feed_forward = 1 + round((target - base) / (one_more - base))
+        if feed_forward >= 1:
+            distance = abs(feed_forward / width - proportion)
+            best = min(
+                best or (distance, shaped(width, feed_forward)), (distance, shaped(width, feed_forward)), key=_first
+            )
+    if best is None:
+        raise TriuneError(f"no standard model of {recipe.model.heads} heads has only {target:,} parameters")
+    return best[1]
+
+
+def _first(pair: tuple[float, Any]) -> float:
+    return pair[0]

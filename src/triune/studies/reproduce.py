@@ -1,0 +1,206 @@
+"""All studies of the paper at one scale: plan, run what is missing, write the page, say the answer."""
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from triune.cells import Cell, Record
+from triune.errors import TriuneError, did_you_mean
+from triune.files import write_text
+from triune.progress import Watch
+from triune.report.tables import Table
+from triune.studies import stages
+from triune.studies.stages import Place, Stage
+from triune.version import __version__
+
+PAGE = "report.html"
+ANSWER = "answer.json"
+
+
+def _score_line(cell: Cell, record: Record) -> str:
+    from triune.training.matrix import finetuning_line
+
+    return finetuning_line(cell, record)
+
+
+def loss_line(cell: Cell, record: Record) -> str:
+    return f"{cell.title}: validation loss {record['validation_loss']:.3f} in {record['seconds']:.0f} s"
+
+
+STAGES = {
+    stage.name: stage
+    for stage in (
+        Stage(
+            "parameters",
+            "parameters (Tables 3, 4)",
+            stages.parameter_records,
+            stages.run_parameters,
+            lambda place: 3.0,
+        ),
+        Stage(
+            "pretraining",
+            "pre-training (Figure 2)",
+            stages.pretraining_records,
+            stages.run_pretraining,
+            lambda place: place.scale.pretraining.seconds,
+            needs=("data",),
+            line=loss_line,
+        ),
+        Stage(
+            "finetuning",
+            "fine-tuning (Tables 1, 2)",
+            stages.finetuning_records,
+            stages.run_finetuning,
+            lambda place: place.scale.finetuning.seconds,
+            needs=("pretraining",),
+            line=_score_line,
+        ),
+        Stage(
+            "noise",
+            "noise (Table 5)",
+            stages.noise_records,
+            stages.run_noise,
+            lambda place: place.scale.noise.seconds,
+            needs=("finetuning",),
+        ),
+        Stage(
+            "transfer",
+            "cross-task (Table 6)",
+            stages.transfer_records,
+            stages.run_transfer,
+            lambda place: place.scale.transfer.seconds,
+            needs=("finetuning",),
+        ),
+        Stage(
+            "ablations",
+            "ablations and controls",
+            stages.ablation_records,
+            stages.run_ablations,
+            lambda place: place.scale.ablations.seconds,
+            needs=("data",),
+            line=loss_line,
+        ),
+        Stage(
+            "inspect",
+            "looking inside",
+            stages.inspect_records,
+            stages.run_inspect,
+            lambda place: place.scale.inspect.seconds,
+            needs=("pretraining",),
+        ),
+        Stage(
+            "time",
+            "training time (Figure 3)",
+            stages.time_records,
+            stages.run_time,
+            lambda place: place.scale.time.seconds,
+            needs=("pretraining",),
+            alone=True,
+        ),
+    )
+}
+
+
+def reproduce(place: Place, only: Sequence[str] = (), console: Console | None = None) -> list[str]:
+    """Run what is missing, write the page, and give the short answer in lines."""
+    console = console or Console(stderr=True, highlight=False)
+    seconds = plan(place, only, console)
+    place, chosen = _chosen(place, only)
+    with Watch(console, seconds) as watch:
+        if any("data" in stage.needs for stage in chosen):
+            stages.make_data(place, watch.say)
+        for stage in chosen:
+            count = len(stage.records(place))
+            workers = 1 if stage.alone else place.engine.at_once
+            each = stage.seconds(place) / workers
+            with watch.stage(stage.title, count, stage.line, each) as done:
+                stage.run(place, done)
+    return _report(place.out)
+
+
+def plan(place: Place, only: Sequence[str], console: Console) -> float:
+    """Show what there is to do and about how long it takes; gives the seconds."""
+    place, chosen = _chosen(place, only)
+    table = Table("Plan", ["study", "runs", "finished", "about"], notes=[])
+    whole = 0.0
+    for stage in chosen:
+        records = stage.records(place)
+        there = sum(record.is_file() for record in records)
+        missing = len(records) - there
+        at_once = 1 if stage.alone else min(place.engine.at_once, max(1, missing))
+        seconds = math.ceil(missing / at_once) * stage.seconds(place)
+        whole += seconds
+        table.rows.append([stage.title, str(len(records)), str(there), duration(seconds) if missing else "–"])
+    if whole and not place.blocks.is_dir():
+        whole += place.scale.data.seconds
+    table.notes.append(
+        f"About {duration(whole)} in all with {place.engine.at_once} at once, as measured on the machine that this "
+        "scale is meant for. What is finished is kept; stopped and started again, it goes on."
+        if whole
+        else "Everything is finished: nothing is run again."
+    )
+    table.print_to(console)
+    return whole
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `7 min`, `2.5 h`: as exact as an estimate is."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    hours = seconds / 3600
+    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
+
+
+def _chosen(place: Place, only: Sequence[str]) -> tuple[Place, list[Stage]]:
+    """The stages asked for with those that they need; for those, only the tasks that are needed."""
+    for name in only:
+        if name not in STAGES:
+            raise TriuneError(f"unknown study '{name}'{did_you_mean(name, STAGES)}")
+    if not only:
+        return place, list(STAGES.values())
+    wanted = set(only)
+    for name in reversed(STAGES):
+        if name in wanted:
+            wanted |= {need for need in STAGES[name].needs if need in STAGES}
+    if "finetuning" not in only:
+        studied = [task for name in ("noise", "transfer") if name in only for task in getattr(place.scale, name).tasks]
+        part = place.scale.finetuning
+        tasks = [task for task in part.tasks if task in studied]
+        place = replace(place, scale=replace(place.scale, finetuning=replace(part, tasks=tasks)))
+    return place, [stage for stage in STAGES.values() if stage.name in wanted]
+
+
+def _report(out: Path) -> list[str]:
+    """The page, its Markdown, cards, lists of records, and the answer; from the same records nothing is made anew."""
+    from triune.evaluation.comparing import read_records, write_scores
+    from triune.report.answer import short_answer
+    from triune.report.gather import gather
+    from triune.report.page import KINDS, write_report
+
+    found = gather([out])
+    digest = hashlib.sha256(json.dumps([__version__, found.all()], sort_keys=True).encode()).hexdigest()
+    kept, made = _kept_answer(out), [*KINDS.values(), "records.json", "records.csv"]
+    if kept is not None and kept["records_sha256"] == digest and all((out / name).exists() for name in made):
+        return list(kept["lines"])
+    for kind, name in KINDS.items():
+        write_report([out], out / name, kind, found)
+    if found["finetuning"]:
+        write_scores(out / "tasks", read_records(out / "tasks"), found.comparisons)
+    lines = short_answer([out], found)
+    write_text(out / ANSWER, json.dumps({"records_sha256": digest, "lines": lines}, indent=1, ensure_ascii=False))
+    return lines
+
+
+def _kept_answer(out: Path) -> dict[str, Any] | None:
+    try:
+        return dict(json.loads((out / ANSWER).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None  # not there, or not ours: it is made anew

@@ -1,0 +1,132 @@
+"""Scales: typed YAML that says what the studies are run on, from a laptop to a cluster. `recipes/scale-*.yaml`."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from huggingface_hub.dataclasses import strict
+
+from triune.errors import TriuneError
+from triune.training.recipe_files import Number, read_parts
+
+SCALES = ("pocket", "sprint", "paper")
+
+
+@strict
+@dataclass
+class DataPart:
+    """Text to pre-train on. `seconds` here and below: of one cell, on the machine that the scale is meant for."""
+
+    source: Literal["pocket", "files"] = "files"  # pocket is generated; files are read from --data-dir
+    corpus: list = field(default_factory=list)  # as for `triune prepare`, relative to --data-dir
+    valid: list = field(default_factory=list)
+    tokenizer: str | None = None  # a folder in --data-dir, or a name on the hub; or
+    vocabulary: int | None = None  # one of this size is trained on the corpus
+    seconds: Number = 0.0
+
+    def validate_tokenizer(self) -> None:
+        if (self.tokenizer is None) == (self.vocabulary is None):
+            raise ValueError("give one of data.tokenizer and data.vocabulary")
+
+
+@strict
+@dataclass
+class PretrainingPart:
+    recipe: str = "pocket"
+    operators: list = field(default_factory=list)
+    settings: dict = field(default_factory=dict)  # operator → its settings; by default the recipe's, or the operator's
+    seconds: Number = 0.0
+
+
+@strict
+@dataclass
+class FinetuningPart:
+    recipe: str = "strong"
+    span_recipe: str | None = None  # for question answering, if another
+    tasks: list = field(default_factory=list)
+    seeds: int = 3
+    seconds: Number = 0.0
+
+
+@strict
+@dataclass
+class NoisePart:
+    tasks: list = field(default_factory=list)
+    where: Literal["before", "after"] = "after"
+    draws: int = 3
+    seconds: Number = 0.0
+
+
+@strict
+@dataclass
+class TransferPart:
+    tasks: list = field(default_factory=list)
+    seconds: Number = 0.0
+
+
+@strict
+@dataclass
+class TimePart:
+    tasks: list = field(default_factory=list)
+    rounds: int = 3
+    seconds: Number = 0.0
+
+
+@strict
+@dataclass
+class AblationsPart:
+    variants: str = "ablations"
+    set: list = field(default_factory=list)  # overrides of the pre-training recipe
+    seeds: int = 1
+    seconds: Number = 0.0
+
+
+@strict
+@dataclass
+class InspectPart:
+    texts: int = 64  # of the validation text
+    seconds: Number = 0.0
+
+
+@dataclass
+class Scale:
+    data: DataPart
+    pretraining: PretrainingPart
+    finetuning: FinetuningPart
+    noise: NoisePart
+    transfer: TransferPart
+    time: TimePart
+    ablations: AblationsPart
+    inspect: InspectPart
+    about: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+PARTS: dict[str, type] = {
+    "data": DataPart,
+    "pretraining": PretrainingPart,
+    "finetuning": FinetuningPart,
+    "noise": NoisePart,
+    "transfer": TransferPart,
+    "time": TimePart,
+    "ablations": AblationsPart,
+    "inspect": InspectPart,
+}
+
+
+def load_scale(name: str, overrides: list[str] | None = None) -> Scale:
+    """One of ours by its short name, or the path of a .yaml file."""
+    scale = Scale(**read_parts(f"scale-{name}" if name in SCALES else _path(name), overrides, PARTS))
+    for part in (scale.noise, scale.transfer):
+        missing = [task for task in part.tasks if task not in scale.finetuning.tasks]
+        if missing:
+            raise TriuneError(f"scale '{name}': '{missing[0]}' is in a study and not in finetuning.tasks: add it there")
+    return scale
+
+
+def _path(name: str) -> str:
+    if not name.endswith((".yaml", ".yml")):
+        raise TriuneError(f"unknown scale '{name}': --scale is {', '.join(SCALES)}, or the path of a .yaml file")
+    return name

@@ -1,0 +1,167 @@
+"""Every study by one command: all of it, part of it, killed in the middle, shared by two jobs, and by mistake."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.training.test_pretrain import environment
+
+# What says when, where, on what and how fast, and not what came out.
+PASSING = ("seconds", "run", "model_path", "versions", "tokens_per_second", "tflops", "matmul_tflops")
+PASSING += ("share_of_matmul", "train_seconds", "history", "median", "ratio", "source", "train_source", "dev_source")
+
+
+def plain(value):
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items() if key not in PASSING}
+    return [plain(inner) for inner in value] if isinstance(value, list) else value
+
+
+def records(out):
+    """All records under a folder, but for what differs from one run to the next."""
+    studies = ("parameters.json", "runs", "tasks", "noise", "transfer", "time", "ablations", "inspect")
+    paths = [path for name in studies for path in [out / name, *(out / name).rglob("*.json")] if path.suffix == ".json"]
+    names = {"summary.json", "record.json", "dev.json", "ablations.json", "parameters.json"}
+    kept = [path for path in paths if path.name in names or path.parts[-3:-2] in (("noise",), ("transfer",))]
+    kept += [path for name in ("noise", "transfer", "time", "inspect") for path in (out / name).rglob("*.json")]
+    return {str(path.relative_to(out)): plain(json.loads(path.read_text())) for path in sorted(set(kept))}
+
+
+@pytest.fixture(scope="module")
+def whole(tiny, command, tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole") / "out"
+    result = command(*tiny.arguments, out, "--workers", "1")
+    assert result.returncode == 0, result.stderr
+    return out, result
+
+
+def test_every_study_leaves_its_records(whole):
+    out, _ = whole
+    found = records(out)
+    for name in (
+        "parameters.json",
+        "runs/standard/summary.json",
+        "tasks/mnli/shared/seed-2/record.json",
+        "tasks/squad-v1.1/standard/seed-1/record.json",
+        "noise/mnli/shared/seed-1.json",
+        "transfer/mrpc/standard/seed-2.json",
+        "time/mrpc.json",
+        "ablations/ablations.json",
+        "ablations/narrow/seed-1/summary.json",
+        "inspect/shared.json",
+    ):
+        assert name in found, name
+    assert (out / "report.html").is_file()
+    assert (out / "report.md").is_file()
+
+
+def test_the_plan_comes_first_and_the_answer_last(whole):
+    out, result = whole
+    assert "training time (Figure 3)" in result.stderr
+    assert "About" in result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[-1] == f"The page: {out / 'report.html'}"
+    assert len(" ".join(lines[:-1])) > 100
+
+
+def test_models_are_kept_only_where_a_study_needs_them(whole):
+    out, _ = whole
+    assert (out / "tasks/mnli/shared/seed-2/model/model.safetensors").is_file()
+    assert not (out / "tasks/squad-v1.1/shared/seed-1/model").exists()
+
+
+def test_a_second_run_recomputes_nothing(whole, tiny, command):
+    out, first = whole
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
+    again = command(*tiny.arguments, out, "--workers", "1")
+    assert again.returncode == 0, again.stderr
+    assert "Everything is finished" in again.stderr
+    assert again.stdout == first.stdout
+    assert [path for path, when in before.items() if path.stat().st_mtime_ns != when] == []
+    assert "12 of 12 finished already" in again.stderr
+
+
+def test_killed_in_the_middle_it_ends_the_same(whole, tiny, command, tmp_path):
+    out = tmp_path / "out"
+    arguments = [*tiny.arguments, str(out), "--workers", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "triune.cli", *arguments],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    first = out / "tasks/mrpc/standard/seed-1/record.json"
+    while not first.exists() and process.poll() is None:
+        time.sleep(0.005)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert not (out / "report.html").exists()
+    assert command(*arguments).returncode == 0
+    assert records(out) == records(whole[0])
+
+
+def test_two_jobs_give_the_records_of_one_process(whole, tiny, command, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)  # one thread a job, as here: sums are rounded alike
+    result = command(*tiny.arguments, tmp_path / "out", "--engine", "jobs", "--workers", "2")
+    assert result.returncode == 0, result.stderr
+    assert records(tmp_path / "out") == records(whole[0])
+
+
+def test_one_study_takes_only_what_it_needs(tiny, command, tmp_path):
+    result = command(*tiny.arguments, tmp_path / "out", "--only", "noise", "--workers", "1")
+    assert result.returncode == 0, result.stderr
+    found = records(tmp_path / "out")
+    assert "noise/mnli/shared/seed-1.json" in found
+    assert not [name for name in found if name.startswith(("transfer", "time", "tasks/mrpc", "ablations"))]
+
+
+def test_the_plan_alone_writes_nothing(tiny, command, tmp_path):
+    result = command(*tiny.arguments, tmp_path / "out", "--plan")
+    assert result.returncode == 0
+    assert "fine-tuning (Tables 1, 2)" in result.stdout
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--only", "nois"], "unknown study 'nois' (did you mean 'noise'?)"),
+        (["--engine", "cloud"], "unknown engine 'cloud'"),
+        (["--set", "finetuning.seed=2"], "unknown key 'finetuning.seed' (did you mean 'seeds'?)"),
+        (["--set", "finetuning.tasks=[mnli]"], "'mrpc' is in a study and not in finetuning.tasks"),
+        (["--set", "data.tokenizer=x"], "give one of data.tokenizer and data.vocabulary"),
+        (["--set", "pretraining.operators=[sharde]"], "unknown operator 'sharde'"),
+        (["--set", "noise.where=inside"], "where"),
+        (["--set", "ablations.variants=nothing"], "unknown recipe 'nothing'"),
+    ],
+)
+def test_a_mistake_is_one_line_before_anything_is_run(more, said, tiny, command, tmp_path):
+    result = command(*tiny.arguments, tmp_path / "out", *more)
+    assert result.returncode == 2
+    assert said in result.stderr.splitlines()[-1]
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_a_scale_by_a_wrong_name_is_one_line(command, tmp_path):
+    result = command("reproduce", "--scale", "huge", "--out", tmp_path / "out")
+    assert result.returncode == 2
+    assert "unknown scale 'huge': --scale is pocket, sprint, paper" in result.stderr
+
+
+def test_files_are_asked_for_where_the_scale_reads_them(command, tmp_path):
+    result = command("reproduce", "--scale", "sprint", "--out", tmp_path / "out")
+    assert result.returncode == 2
+    assert "give --data-dir" in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", ["pocket", "sprint", "paper"])
+def test_the_scales_that_come_with_the_project_make_a_plan(name, command, tmp_path):
+    result = command("reproduce", "--scale", name, "--out", tmp_path / "out", "--plan", "--data-dir", tmp_path)
+    assert result.returncode == 0, result.stderr
+    for study in ("pre-training", "fine-tuning", "noise", "cross-task", "ablations", "looking inside", "training time"):
+        assert study in result.stdout
