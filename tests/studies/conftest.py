@@ -37,6 +37,7 @@ def tiny(samples, tmp_path_factory):
     short = ["training.steps=6", "training.evaluate_every=6", "training.checkpoint_every=6", "model.hidden_dropout=0.0"]
     pretraining = load_recipe("pocket", [*TINY, *short, "data.block_length=32"])
     (folder / "pretraining.yaml").write_text(pretraining.to_yaml())
+    (folder / "pocket.yaml").write_text(load_recipe("pocket", [*TINY, *short, "data.block_length=64"]).to_yaml())
     quick = load_finetune_recipe("pocket-tasks", [*QUICK, "training.epochs=1"])
     (folder / "finetuning.yaml").write_text(yaml.safe_dump(quick.to_dict()))
     (folder / "variants.yaml").write_text(VARIANTS)

@@ -159,6 +159,21 @@ def test_files_are_asked_for_where_the_scale_reads_them(command, tmp_path):
     assert "give --data-dir" in result.stderr.splitlines()[-1]
 
 
+def test_the_pocket_world_makes_its_own_data(tiny, command, tmp_path):
+    """As `make reproduce`, with recipes of a moment and one study."""
+    settings = [
+        f"pretraining.recipe={tiny.folder / 'pocket.yaml'}",
+        "pretraining.operators=[shared]",
+        "inspect.texts=4",
+    ]
+    overrides = [part for one in settings for part in ("--set", one)]
+    result = command("reproduce", "--out", tmp_path / "out", "--only", "inspect", *overrides)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "out/pocket/glue/mnli/dev_mismatched.parquet").is_file()
+    assert json.loads((tmp_path / "out/inspect/shared.json").read_text())["texts"] == 4
+    assert "made-up world" in result.stdout
+
+
 @pytest.mark.parametrize("name", ["pocket", "sprint", "paper"])
 def test_the_scales_that_come_with_the_project_make_a_plan(name, command, tmp_path):
     result = command("reproduce", "--scale", name, "--out", tmp_path / "out", "--plan", "--data-dir", tmp_path)

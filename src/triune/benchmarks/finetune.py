@@ -1,7 +1,7 @@
 """An epoch of fine-tuning, ours against transformers' Trainer with its own BERT: same rows, same batch, same precision.
 
-Weights are random: they do not matter for time. All contestants run in one process, one after the other, in turn; an
-epoch is timed when warm (a first one has been run), and the median of several is given with its spread.
+Weights are random: they do not matter for time. All contestants run in one process, in turn. Epochs are timed warm,
+and the median of several is given with its spread. Ours is the epoch of the training-time study (`epoch_time`).
 """
 
 import statistics
@@ -22,18 +22,16 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback
 
+from triune.benchmarks.epoch_time import Contestant, Epochs, in_turn, training_rows, wait_for
 from triune.data.batches import training_plan
-from triune.data.encoded import Encoded, OnDevice, encode_pairs
-from triune.data.tasks import get_task, load_split
+from triune.data.encoded import Encoded, encode_pairs
 from triune.data.tokenizer import load_tokenizer
-from triune.errors import TriuneError
-from triune.models.heads import TriuneForSequenceClassification
 from triune.models.presets import preset
 from triune.training.finetune_recipe import FinetuneRecipe
-from triune.training.steps import Steps
+from triune.training.task_data import TaskData
 
 THEIRS = "transformers"
-WARM_STEPS = 20  # of theirs; ours warms up over an epoch, because it captures each length that it meets
+WARM_STEPS = 20  # of theirs
 
 
 def bench_finetune(
@@ -51,23 +49,18 @@ def bench_finetune(
     tokenizer = load_tokenizer(tokenizer_name)
     results = []
     for name in tasks:
-        task = get_task(name)
-        if task.kind == "span":
-            raise TriuneError(f"{task.title} is no task of whole texts: this benchmark takes those of GLUE")
-        given = load_split(task, "train", data_dir, rows)
-        encoded = encode_pairs(tokenizer, given.first, given.second, given.labels, recipe.data.max_length)
-        labels = max(1, len(task.classes))
-        contestants: dict[str, Any] = {
-            THEIRS: _Theirs(encoded, tokenizer, size, labels, recipe),
-            **{f"triune {one}": _Ours(encoded, tokenizer, size, labels, recipe, one, device) for one in operators},
+        task, given = training_rows(TaskData(name, None if data_dir is None else str(data_dir), rows=rows))
+        longest = recipe.data.max_length
+        encoded = encode_pairs(tokenizer, given.first, given.second, given.labels, longest)
+        plan = training_plan(encoded.lengths, recipe.training.batch, 1, 0, longest)
+        pad = int(tokenizer.pad_token_id)
+        contestants: dict[str, Contestant] = {
+            THEIRS: _Theirs(encoded, tokenizer, size, max(1, len(task.classes)), recipe)
         }
-        times: dict[str, list[float]] = {key: [] for key in contestants}
-        for turn in range(rounds + 1):
-            for key, contestant in contestants.items():
-                spent = contestant.epoch(turn)
-                if turn:  # the first one captures, allocates, and picks kernels
-                    times[key].append(spent)
-        steps = -(-len(encoded) // recipe.training.batch)
+        for operator in operators:
+            config = preset(size, operator=operator, vocab_size=len(tokenizer))
+            contestants[f"triune {operator}"] = Epochs(config, task, encoded, plan, pad, recipe, rounds, device)
+        times = in_turn(contestants, rounds)
         theirs = statistics.median(times[THEIRS])
         for key, spent in times.items():
             median = statistics.median(spent)
@@ -81,7 +74,7 @@ def bench_finetune(
                     "contestant": key,
                     "seconds": median,
                     "spread": [min(spent), max(spent)],
-                    "milliseconds_a_step": 1e3 * median / steps,
+                    "milliseconds_a_step": 1e3 * median / len(plan),
                     "times_faster": theirs / median,
                     "how": contestants[key].how,
                 }
@@ -94,39 +87,6 @@ def bench_finetune(
         "rounds": rounds,
         "results": results,
     }
-
-
-class _Ours:
-    def __init__(
-        self,
-        encoded: Encoded,
-        tokenizer: Any,
-        size: str,
-        labels: int,
-        recipe: FinetuneRecipe,
-        operator: str,
-        device: torch.device,
-    ) -> None:
-        self.encoded, self.recipe, self.device = encoded, recipe, device
-        config = preset(size, operator=operator, vocab_size=len(tokenizer), num_labels=labels)
-        config._attn_implementation = recipe.training.attention
-        self.model = TriuneForSequenceClassification(config).to(device)
-        kind = "regression" if labels == 1 else "classification"
-        on_device = OnDevice(encoded, int(tokenizer.pad_token_id), device)
-        self.steps = Steps(self.model, on_device, kind, recipe, 1_000_000)
-        captured = "captured" if self.steps.captured else "not captured"
-        self.how = f"attention {self.model.attention_core.name}, {captured}, grouped by length"
-
-    def epoch(self, number: int) -> float:
-        _wait(self.device)
-        began = time.perf_counter()
-        self.model.train()
-        plan = training_plan(self.encoded.lengths, self.recipe.training.batch, 1, number, self.recipe.data.max_length)
-        rows = torch.from_numpy(np.stack([rows for _, rows in plan])).to(self.device)
-        for place, (length, _) in enumerate(plan):
-            self.steps.take(rows[place], length)
-        self.steps.mean_loss(len(plan))  # waits for the device
-        return time.perf_counter() - began
 
 
 class _Theirs:
@@ -158,7 +118,16 @@ class _Theirs:
         ]
         self.how = "Trainer, attention sdpa, batches padded to their longest row"
 
-    def epoch(self, number: int) -> float:
+        self.epochs = 0
+
+    def warm_up(self) -> None:
+        self._train(max_steps=WARM_STEPS)
+
+    def epoch(self) -> float:
+        self.epochs += 1
+        return self._train(max_steps=-1)
+
+    def _train(self, max_steps: int) -> float:
         part = self.recipe.training
         with tempfile.TemporaryDirectory() as folder:
             clock = _Clock()
@@ -167,7 +136,7 @@ class _Theirs:
                 args=TrainingArguments(
                     output_dir=folder,
                     num_train_epochs=1,
-                    max_steps=-1 if number else WARM_STEPS,
+                    max_steps=max_steps,
                     per_device_train_batch_size=part.batch,
                     learning_rate=float(self.recipe.optimizer.learning_rates[0]),
                     bf16=part.precision == "bfloat16",
@@ -175,7 +144,7 @@ class _Theirs:
                     report_to="none",
                     disable_tqdm=True,
                     logging_strategy="no",
-                    seed=1 + number,
+                    seed=1 + self.epochs,
                 ),
                 train_dataset=self.rows,
                 data_collator=self.collator,
@@ -192,14 +161,9 @@ class _Clock(TrainerCallback):
     seconds = 0.0
 
     def on_epoch_begin(self, args: TrainingArguments, *ignored: Any, **also: Any) -> None:
-        _wait(args.device)
+        wait_for(args.device)
         self.began = time.perf_counter()
 
     def on_epoch_end(self, args: TrainingArguments, *ignored: Any, **also: Any) -> None:
-        _wait(args.device)
+        wait_for(args.device)
         self.seconds = time.perf_counter() - self.began
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()

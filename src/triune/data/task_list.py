@@ -45,6 +45,9 @@ class Task:
     metrics: tuple[str, ...]
     primary: str
     classes: tuple[str, ...] = ()
+    agreement: str | None = (
+        None  # of two texts: the class that says that the second follows from, or repeats, the first
+    )
     folder: str = ""
     dev_splits: tuple[str, ...] = ("dev",)
     counts: Mapping[str, int] = field(default_factory=dict, hash=False)  # official rows of every split
@@ -66,6 +69,8 @@ class Task:
             raise self._wrong("it needs two or more classes with different names")
         if self.kind != "classification" and self.classes:
             raise self._wrong("only a classification task has classes")
+        if self.agreement is not None and (self.agreement not in self.classes or len(self.text) != 2):
+            raise self._wrong(f"agreement '{shown(self.agreement)}' must be a class of a task with two texts")
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -1,35 +1,19 @@
 """Figure 2: training and validation loss of several runs in one plot."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
 from triune.errors import TriuneError
-from triune.files import write_bytes
+from triune.report.colours import COLOURS
+from triune.report.drawing import pyplot, save_figure
 from triune.training.run_folder import metrics_of, recipe_of, summary_of
-
-# Told apart without colour vision, and the same for an operator in every figure.
-COLOURS = {
-    "standard": "#0072B2",
-    "symmetric": "#E69F00",
-    "pairwise": "#009E73",
-    "shared": "#D55E00",
-    "kv-tied": "#CC79A7",
-    "qkv-tied": "#56B4E9",
-}
 
 
 def draw_curves(runs: Sequence[Path], out: Path) -> None:
     """Write the figure in the format that the suffix of `out` names (svg, png, pdf)."""
     if out.suffix not in (".svg", ".png", ".pdf"):
         raise TriuneError(f"'{out}': figures are written as .svg, .png or .pdf")
-    import matplotlib
-
-    matplotlib.use("agg")
-    matplotlib.rcParams["svg.hashsalt"] = "triune"  # the same figure is the same file
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7.5, 4.5), layout="constrained")
+    figure, axes = pyplot().subplots(figsize=(7.5, 4.5), layout="constrained")
     entropy = None
     for number, run in enumerate(runs):
         rows = metrics_of(run)
@@ -50,7 +34,4 @@ def draw_curves(runs: Sequence[Path], out: Path) -> None:
     axes.set_ylabel("masked-LM loss (nats)")
     axes.legend(fontsize="small", ncols=2)
     axes.grid(alpha=0.25)
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=out.suffix[1:], dpi=150, metadata={"Date": None} if out.suffix == ".svg" else None)
-    plt.close(figure)
-    write_bytes(out, drawn.getvalue())
+    save_figure(figure, out)

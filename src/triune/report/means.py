@@ -1,9 +1,9 @@
 """The mean over GLUE's tasks that a published table uses, from our records, so that ours stands beside theirs."""
 
-from statistics import mean, stdev
 from typing import Any
 
 from triune.evaluation.metrics import MEANS, mean_of, missing_for
+from triune.report.scores import files_of, mean_and_spread
 from triune.report.tables import Table
 
 
@@ -17,13 +17,16 @@ def mean_table(records: list[dict[str, Any]], name: str) -> Table:
             if split == "dev_mismatched":
                 scores["mnli-mm"] = more
     table = Table(f"Mean over tasks, as in '{name}'", ["model", "mean"])
+    tasks = {task.removesuffix("-mm") for task, _ in MEANS[name].cells}
     missing: list[str] = []
     for model, seeds in by_seed.items():
         values = [value for scores in seeds.values() if (value := mean_of(name, scores)) is not None]
         if not values:
             missing = missing_for(name, next(iter(seeds.values())))
-        spread = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
-        table.rows.append([model, f"{mean(values):.2f}{spread} ({len(values)})" if values else "–"])
+        used = [one for one in records if one["model"] == model and one["task"] in tasks]
+        if values and (files := files_of(used)):
+            table.sources[len(table.rows), 1] = files
+        table.rows.append([model, mean_and_spread(values)])
     table.notes.append(f"{MEANS[name].description}.")
     if missing:
         table.notes.append(f"It cannot be told without: {', '.join(missing)}.")

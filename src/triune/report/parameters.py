@@ -44,6 +44,8 @@ def parameter_tables(study: dict[str, Any]) -> list[Table]:
     tables = [_layer_table(study), *(_model_table(study, head) for head in study["heads"])]
     if study["paper"] and study["paper"]["table_4"]:
         tables.append(_paper_table(study))
+    for table in tables:
+        table.link(study.get("file"))
     return tables
 
 

@@ -1,39 +1,108 @@
-"""The table that goes with Figure 2."""
+"""What a pre-training run gave, and the table that goes with Figure 2."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
 
+from triune.errors import TriuneError, one_line
 from triune.report.tables import Table
-from triune.training.run_folder import recipe_of, summary_of
+from triune.training.run_folder import metrics_of, summary_of
+
+Record = dict[str, Any]
+
+_SUMMARY = ("operator", "parameters", "steps", "tokens", "train_loss", "validation_loss", "unigram_entropy", "seconds")
+
+
+def run_record(run: Path) -> Record:
+    """A finished run folder as one record: its summary, its recipe and the curve; `label` is what tables call it."""
+    folder = run.resolve()
+    label = folder.parent.name if folder.name.startswith("seed-") else folder.name
+    try:
+        about = json.loads((run / "run.json").read_text(encoding="utf-8"))
+        recipe, summary = about["recipe"], summary_of(run)
+        return {
+            "study": "pretraining",
+            "label": label,
+            "seed": recipe["training"]["seed"],
+            **{name: summary[name] for name in _SUMMARY},
+            **{name: value for name, value in summary.items() if name != "run"},
+            "recipe": recipe,
+            "data": about["data"],
+            "versions": about["versions"],
+            "metrics": metrics_of(run),
+        }
+    except TriuneError:
+        raise
+    except OSError as error:
+        raise TriuneError(f"'{run}' is not a run folder: cannot read run.json ({error.strerror})") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise TriuneError(f"'{run}' is damaged ({one_line(error)}): run it again in another folder") from error
 
 
 def pretraining_table(runs: Sequence[Path]) -> Table:
-    summaries = [summary_of(run) for run in runs]
-    seeds = {recipe_of(run).training.seed for run in runs}
+    return runs_table([run_record(run) for run in runs])
+
+
+def runs_table(records: Sequence[Record]) -> Table:
+    entropies = list(dict.fromkeys(f"{one['unigram_entropy']:.3f}" for one in records))
     table = Table(
         "Pre-training (Figure 2)",
-        ["operator", "parameters", "tokens", "training loss", "validation loss", "below unigram", "seconds"],
+        ["model", "parameters", "tokens", "training loss", "validation loss", "below unigram", "seconds"],
         notes=[
-            f"Unigram entropy of the text: {summaries[0]['unigram_entropy']:.3f} nats; a model that knows only word "
-            "frequencies cannot go below it. Same data order, masks and recipe for all; "
-            f"seed {', '.join(map(str, sorted(seeds)))}: one run each shows no significance."
+            f"Unigram entropy of the text: {' or '.join(entropies)} nats; a model that knows only word frequencies "
+            f"cannot go below it. {_seeds(records)}"
         ],
     )
-    for run in runs:
-        model = recipe_of(run).model
-        if model.operator_settings:
-            said = ", ".join(f"{name} {value}" for name, value in model.operator_settings.items())
-            table.notes.append(f"{model.operator}: {said}.")
-    for summary in summaries:
-        table.rows.append(
-            [
-                summary["operator"],
-                f"{summary['parameters']:,}",
-                f"{summary['tokens']:,}",
-                f"{summary['train_loss']:.3f}",
-                f"{summary['validation_loss']:.3f}",
-                f"{summary['unigram_entropy'] - summary['validation_loss']:.3f}",
-                f"{summary['seconds']:.0f}",
-            ]
-        )
+    for record in records:
+        settings = record["recipe"]["model"].get("operator_settings")
+        if settings:
+            said = ", ".join(f"{name} {value}" for name, value in settings.items())
+            note = f"{record['label']}: {said}."
+            if note not in table.notes:
+                table.notes.append(note)
+        figures = [
+            f"{record['parameters']:,}",
+            f"{record['tokens']:,}",
+            f"{record['train_loss']:.3f}",
+            f"{record['validation_loss']:.3f}",
+            f"{record['unigram_entropy'] - record['validation_loss']:.3f}",
+            f"{record['seconds']:.0f}",
+        ]
+        if record.get("file"):
+            table.sources |= {(len(table.rows), column): (record["file"],) for column in range(1, len(table.columns))}
+        table.rows.append([_name(record, records), *figures])
     return table
+
+
+def variant_table(records: Sequence[Record]) -> Table:
+    """Variants of a recipe whose runs are there without the record of the whole study, the lowest loss first."""
+    by_label: dict[str, list[Record]] = {}
+    for record in records:
+        by_label.setdefault(record["label"], []).append(record)
+    table = Table(
+        "Variants of one recipe",
+        ["variant", "seeds", "parameters", "validation loss"],
+        notes=["Mean ± standard deviation over seeds. `triune ablate` was not finished: nothing was tested."],
+    )
+    for label, runs in sorted(by_label.items(), key=lambda item: mean(run["validation_loss"] for run in item[1])):
+        losses = [run["validation_loss"] for run in runs]
+        spread = f" ± {stdev(losses):.3f}" if len(losses) > 1 else ""
+        if runs[0].get("file"):
+            table.sources[len(table.rows), 3] = tuple(run["file"] for run in runs)
+        table.rows.append([label, str(len(runs)), f"{runs[0]['parameters']:,}", f"{mean(losses):.3f}{spread}"])
+    return table
+
+
+def _name(record: Record, records: Sequence[Record]) -> str:
+    alone = sum(one["label"] == record["label"] for one in records) == 1
+    return record["label"] if alone else f"{record['label']}, seed {record['seed']}"
+
+
+def _seeds(records: Sequence[Record]) -> str:
+    seeds = ", ".join(str(seed) for seed in sorted({one["seed"] for one in records}))
+    labels = {one["label"] for one in records}
+    if len(labels) == len(records):
+        return f"Seed {seeds}: one run each shows no significance."
+    return f"Seeds {seeds}."

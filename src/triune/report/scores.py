@@ -17,8 +17,13 @@ def score_tables(records: list[Record], comparisons: Sequence[Comparison] = ()) 
     """A row per model and a column per task; then, where there are any, the comparisons."""
     tables = [_scores(records, comparisons)] if records else []
     if comparisons:
-        tables.append(_comparisons(records, comparisons))
+        tables.append(comparison_table(records, comparisons))
     return tables
+
+
+def files_of(records: Sequence[Record]) -> tuple[str, ...]:
+    """Where the records of a figure are, for `Table.sources`."""
+    return tuple(dict.fromkeys(record["file"] for record in records if record.get("file")))
 
 
 def _scores(records: list[Record], comparisons: Sequence[Comparison]) -> Table:
@@ -41,11 +46,13 @@ def _scores(records: list[Record], comparisons: Sequence[Comparison]) -> Table:
         table.columns.append(_column_title(of_column[0]) + (" (subset)" if is_subset else ""))
         if is_subset:
             subsets.append(_subset(of_column))
-        here = [comparison for comparison in comparisons if _concerns(comparison, of_column[0])]
+        here = [comparison for comparison in comparisons if concerns(comparison, of_column[0])]
         best = _shown_best([model for model in models if (model, task, metric) in values], here)
         marked = marked or best is not None
-        for model, row in zip(models, table.rows, strict=True):
-            row.append(_cell(values.get((model, task, metric), [])) + (_MARK if model == best else ""))
+        for number, (model, row) in enumerate(zip(models, table.rows, strict=True)):
+            if files := files_of([record for record in of_column if record["model"] == model]):
+                table.sources[number, len(row)] = files
+            row.append(mean_and_spread(values.get((model, task, metric), [])) + (_MARK if model == best else ""))
     if subsets:
         table.notes.append(
             "subset: not the whole official split, not to be set beside published figures. " + "; ".join(subsets) + "."
@@ -57,26 +64,33 @@ def _scores(records: list[Record], comparisons: Sequence[Comparison]) -> Table:
     return table
 
 
-def _comparisons(records: list[Record], comparisons: Sequence[Comparison]) -> Table:
+def comparison_table(
+    records: list[Record], comparisons: Sequence[Comparison], corrected_for: int | None = None
+) -> Table:
+    """`corrected_for` is given where the table shows a part of the comparisons that were corrected together."""
+    whole = "all {} comparisons of this table" if corrected_for is None else "{} comparisons, of which these are a part"
+    family = whole.format(len(comparisons) if corrected_for is None else corrected_for)
     table = Table(
         "Differences",
         ["task", "models (A, B)", "verdict", "B − A (95 %)", "p, examples", "p, seeds", "p, Holm", "seeds", "examples"],
         text_columns=3,
         notes=[
             "B − A in percentage points, with a bootstrap interval over seeds and examples. The larger of the two p "
-            "values decides: over examples (permutation) and over seeds (paired t test). Holm: corrected for all "
-            f"{len(comparisons)} comparisons of this table; a difference is shown below {ALPHA}. Where none is shown, "
-            "the models need not be equal."
+            "values decides: over examples (permutation) and over seeds (paired t test). Holm: corrected for "
+            f"{family}; a difference is shown below {ALPHA}. Where none is shown, the models need not be equal."
         ],
     )
     for comparison in comparisons:
         low, high = comparison.interval
+        tested = [one for one in records if concerns(comparison, one)]
+        if files := files_of([one for one in tested if one["model"] in (comparison.a, comparison.b)]):
+            table.sources |= {(len(table.rows), column): files for column in range(3, len(table.columns))}
         table.rows.append(
             [
-                next((_column_title(one) for one in records if _concerns(comparison, one)), comparison.task),
+                _column_title(tested[0]) if tested else comparison.task,
                 f"{comparison.a}, {comparison.b}",
                 comparison.verdict,
-                f"{_signed(comparison.effect)} [{_signed(low)}, {_signed(high)}]",
+                f"{signed(comparison.effect)} [{signed(low)}, {signed(high)}]",
                 _p(comparison.p_examples),
                 _p(comparison.p_seeds),
                 _p(comparison.p_holm),
@@ -100,7 +114,7 @@ def _by_cell(records: list[Record]) -> dict[tuple[str, str, str], list[float]]:
     return {cell: list(by_seed.values()) for cell, by_seed in values.items()}
 
 
-def _cell(scores: list[float]) -> str:
+def mean_and_spread(scores: list[float]) -> str:
     if not scores:
         return "–"
     spread = f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
@@ -120,7 +134,7 @@ def _subset(records: list[Record]) -> str:
     return f"{records[0]['task_title']}: " + " or ".join(had)
 
 
-def _concerns(comparison: Comparison, record: Record) -> bool:
+def concerns(comparison: Comparison, record: Record) -> bool:
     """A comparison names its task by name or title; `mean` is the primary metric, taken as a mean over examples."""
     same_task = comparison.task in (record["task"], record["task_title"])
     return same_task and comparison.metric in (record["metric"], "mean")
@@ -139,7 +153,7 @@ def _shown_best(models: list[str], comparisons: Sequence[Comparison]) -> str | N
     return None
 
 
-def _signed(value: float) -> str:
+def signed(value: float) -> str:
     text = f"{value:+.2f}"
     return "0.00" if float(text) == 0 else text.replace("-", "−")
 

@@ -3,8 +3,9 @@
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,9 @@ PAGE = "report.html"
 ANSWER = "answer.json"
 
 
-def _score_line(cell: Cell, record: Record) -> str:
-    from triune.training.matrix import finetuning_line
-
-    return finetuning_line(cell, record)
+def _line(module: str, name: str) -> Callable[[Cell, Record], str]:
+    """A study's own line about a cell, imported when there is one to say."""
+    return lambda cell, record: str(getattr(import_module(module), name)(cell, record))
 
 
 def loss_line(cell: Cell, record: Record) -> str:
@@ -59,7 +59,7 @@ STAGES = {
             stages.run_finetuning,
             lambda place: place.scale.finetuning.seconds,
             needs=("pretraining",),
-            line=_score_line,
+            line=_line("triune.training.matrix", "finetuning_line"),
         ),
         Stage(
             "noise",
@@ -68,6 +68,7 @@ STAGES = {
             stages.run_noise,
             lambda place: place.scale.noise.seconds,
             needs=("finetuning",),
+            line=_line("triune.evaluation.noise", "noise_line"),
         ),
         Stage(
             "transfer",
@@ -76,6 +77,7 @@ STAGES = {
             stages.run_transfer,
             lambda place: place.scale.transfer.seconds,
             needs=("finetuning",),
+            line=_line("triune.evaluation.transfer", "transfer_line"),
         ),
         Stage(
             "ablations",
@@ -102,6 +104,7 @@ STAGES = {
             lambda place: place.scale.time.seconds,
             needs=("pretraining",),
             alone=True,
+            line=_line("triune.benchmarks.epoch_time", "time_line"),
         ),
     )
 }

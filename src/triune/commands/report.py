@@ -1,0 +1,43 @@
+"""The verb that turns records into a page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("report")(report)
+
+
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Folders with results: of `triune reproduce`, `triune finetune`, `triune pretrain`, or of any study.",
+            metavar="RUNS...",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File to write; for cards and records a folder. (default: in the first of RUNS: report.html, "
+            "report.md, cards, or records.json and records.csv)"
+        ),
+    ] = None,
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="html: one page that needs nothing else; md: the same tables for a repository; cards: a model card a "
+            "model; records: all records as JSON and CSV.",
+        ),
+    ] = "html",
+) -> None:
+    """Write the report: a short answer, every table and figure of the paper beside ours, methods, all records."""
+    from triune.errors import TriuneError
+    from triune.report.page import KINDS, write_report
+
+    if kind not in KINDS:
+        raise TriuneError(f"--format is {', '.join(KINDS)}, not '{kind}'")
+    print(f"written: {write_report(runs, out or runs[0] / KINDS[kind], kind)}")

@@ -1,0 +1,172 @@
+"""A model card for each model, in the form of the Hugging Face hub."""
+
+import re
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCardData
+
+from triune.data.tasks import get_task, task_names
+from triune.files import write_text
+from triune.operators.describe import describe_all
+from triune.report.gather import Gathered
+from triune.report.scores import mean_and_spread
+from triune.report.tables import Table, markdown_text
+from triune.version import __version__
+
+Record = dict[str, Any]
+
+PIPELINES = {"classification": "text-classification", "regression": "text-classification", "span": "question-answering"}
+
+
+def write_cards(found: Gathered, folder: Path) -> Path:
+    taken: set[str] = set()
+    for label in found.models:
+        name = re.sub(r"[^\w.-]+", "-", label, flags=re.ASCII).strip(".-") or "model"
+        while name in taken:
+            name += "-2"
+        taken.add(name)
+        write_text(folder / f"{name}.md", model_card(found, label))
+    return folder
+
+
+def model_card(found: Gathered, label: str) -> str:
+    runs = [one for one in found["pretraining"] if one["label"] == label]
+    scores = [one for one in found["finetuning"] if one["model"] == label]
+    parts = [
+        _front_matter(found, label, scores),
+        f"# {markdown_text(label)}",
+        _what_it_is(found.models[label]),
+        _use(runs, scores),
+        _training(runs, found.pocket),
+        _scores(scores),
+        _limits(found, label, runs, scores),
+        f"Written by `triune report --format cards`, version {__version__}, from the records of the runs.",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _front_matter(found: Gathered, label: str, scores: list[Record]) -> str:
+    """What the hub reads. The licence is the user's to choose: it stays a comment."""
+    results = []
+    for task in dict.fromkeys(one["task"] for one in scores):
+        ours = [one for one in scores if one["task"] == task]
+        one = ours[0]
+        hub = get_task(task).hub if task in task_names() and not found.pocket else None
+        results.append(
+            EvalResult(
+                task_type=PIPELINES[one["kind"]],
+                dataset_type=hub.name if hub else "pocket" if found.pocket else "own",
+                dataset_name=f"{one['task_title']} (pocket)" if found.pocket else one["task_title"],
+                dataset_config=hub.config if hub else task,  # sets are told apart by it
+                dataset_split="validation",
+                metric_type=one["metric"],
+                metric_name=f"{one['metric_title']}, mean of {len(ours)} seed{'' if len(ours) == 1 else 's'}",
+                metric_value=round(mean(one["primary"] for one in ours), 2),
+            )
+        )
+    about = ModelCardData(
+        library_name="transformers",
+        language="en",
+        pipeline_tag="fill-mask",
+        tags=["triune", "bert", f"{found.models[label]}-attention"],
+        model_name=label if results else None,
+        eval_results=results or None,
+    )
+    return f"---\n# license: say which before you publish\n{about.to_yaml().strip()}\n---"
+
+
+def _what_it_is(operator: str) -> str:
+    known = {one["name"]: one for one in describe_all()}
+    said = f"A BERT-like encoder with `{markdown_text(operator)}` attention"
+    if operator in known:
+        one = known[operator]
+        said += f": {markdown_text(one['summary'])}. Scores: {one['scores']}; weights of a layer: {one['weights']}"
+    return f"{said}. Made with Triune."
+
+
+def _use(runs: list[Record], scores: list[Record]) -> str:
+    lines = [
+        "## Use",
+        "",
+        "```python",
+        "import triune",
+        "from transformers import AutoModelForMaskedLM, AutoTokenizer",
+        "",
+    ]
+    lines += [
+        'model = AutoModelForMaskedLM.from_pretrained("PATH")',
+        'tokenizer = AutoTokenizer.from_pretrained("PATH")',
+        "```",
+    ]
+    counts = dict.fromkeys(f"{one['parameters']:,}" for one in runs)
+    if counts:
+        lines += ["", f"Parameters, with the masked-LM head: {' or '.join(counts)}."]
+    elif scores:
+        lines += ["", f"Parameters, fine-tuned: {scores[0]['parameters']:,}."]
+    return "\n".join(lines)
+
+
+def _training(runs: list[Record], pocket: bool) -> str:
+    if not runs:
+        return "## Pre-training\n\nNo record of its pre-training is among the records."
+    run = runs[0]
+    recipe = run["recipe"]
+    model, training, optimizer = recipe["model"], recipe["training"], recipe["optimizer"]
+    text = "a small made-up world (the pocket corpus)" if pocket else "the text whose checksum the run folder holds"
+    losses = ", ".join(f"{one['validation_loss']:.3f} (seed {one['seed']})" for one in runs)
+    settings = ", ".join(f"{name} {value}" for name, value in model["operator_settings"].items())
+    return "\n".join(
+        [
+            "## Pre-training",
+            "",
+            f"- Data: {text}; {run['tokens']:,} tokens seen in {run['steps']:,} steps.",
+            f"- Size: {model['layers']} layers × {model['width']}, {model['heads']} heads, feed-forward "
+            f"{model['feed_forward']}.",
+            *([f"- Settings of the operator: {markdown_text(settings)}."] if settings else []),
+            f"- Recipe: {training['sequences']} sequences of {recipe['data']['block_length']} tokens a step, learning "
+            f"rate {optimizer['learning_rate']:g} ({optimizer['schedule']}), weight decay "
+            f"{optimizer['weight_decay']:g}, {training['precision']}, on {markdown_text(str(run['device']))}.",
+            f"- Validation loss: {losses} nats; unigram entropy {run['unigram_entropy']:.3f}.",
+        ]
+    )
+
+
+def _scores(scores: list[Record]) -> str:
+    if not scores:
+        return "## Scores\n\nIt was not fine-tuned."
+    table = Table(
+        "Scores on development sets",
+        ["task", "metric", "score", "development rows"],
+        text_columns=2,
+        notes=[
+            "In percent: mean ± standard deviation over fine-tuning seeds (number of seeds). The best epoch was chosen "
+            "on the development set: scores are somewhat too high."
+        ],
+    )
+    for task in dict.fromkeys(one["task"] for one in scores):
+        ours = [one for one in scores if one["task"] == task]
+        title = ours[0]["task_title"] + (" (subset)" if any(one["subset"] for one in ours) else "")
+        figure = mean_and_spread([one["primary"] for one in ours])
+        table.rows.append([title, ours[0]["metric_title"], figure, f"{ours[0]['dev_rows']:,}"])
+    return "## Scores\n\n" + table.to_markdown().strip()
+
+
+def _limits(found: Gathered, label: str, runs: list[Record], scores: list[Record]) -> str:
+    limits = []
+    if found.pocket:
+        limits.append(
+            "Trained and scored on a made-up world: it knows nothing of real text, and its scores say nothing of it."
+        )
+    if len(runs) == 1:
+        limits.append("Pre-trained once: how much another seed would change is not known.")
+    if any(one["subset"] for one in scores):
+        limits.append("Some scores are on parts of the official data and cannot be set beside published ones.")
+    shown = [one for one in found.comparisons if label in (one.a, one.b) and one.better]
+    for one in shown:
+        other = one.a if one.b == label else one.b
+        how = "better" if one.better == label else "worse"
+        limits.append(f"Shown to be {how} than {other} on {one.task} (p {one.p_holm:.3f} after Holm's correction).")
+    limits.append("Its biases are those of its training data; they were not measured.")
+    return "\n".join(["## Limits", "", *(f"- {markdown_text(one)}" for one in limits)])

@@ -1,0 +1,107 @@
+"""How the figures came about, from the recipes and settings in the records."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from triune.report.gather import Gathered
+from triune.report.tables import Table
+
+Record = dict[str, Any]
+
+
+def method_tables(found: Gathered) -> list[Table]:
+    tables = []
+    if found["pretraining"]:
+        tables.append(_recipe("Pre-training recipe", found["pretraining"], lambda run: run["label"]))
+    if found["finetuning"]:
+        tables.append(_recipe("Fine-tuning recipe", found["finetuning"], lambda one: one["model"]))
+    if found["noise"]:
+        tables.append(_settings("Settings of the noise study", found["noise"], lambda one: one["settings"]))
+    if found["transfer"]:
+        tables.append(_mappings(found["transfer"]))
+    tables.append(_surroundings(found))
+    return tables
+
+
+def _recipe(title: str, records: Sequence[Record], label: Callable[[Record], str]) -> Table:
+    about = dict.fromkeys(one["recipe"].get("about", "") for one in records)
+    table = Table(title, ["part", "value", "for all"], text_columns=3, notes=[text for text in about if text])
+    table.rows = [[name, *said] for name, said in _values(records, lambda one: one["recipe"], label) if name != "about"]
+    return table
+
+
+def _settings(title: str, records: Sequence[Record], settings: Callable[[Record], Record]) -> Table:
+    table = Table(title, ["setting", "value", "for all"], text_columns=3)
+    table.rows = [[name, *said] for name, said in _values(records, settings, lambda one: one["model"])]
+    return table
+
+
+def _values(
+    records: Sequence[Record], part: Callable[[Record], Record], label: Callable[[Record], str]
+) -> Iterator[tuple[str, list[str]]]:
+    """Every setting with its value, or with each value and the models that had it."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for record in records:
+        for name, value in _flat(part(record)):
+            models = found.setdefault(name, {}).setdefault(value, [])
+            if label(record) not in models:
+                models.append(label(record))
+    for name, values in found.items():
+        if len(values) == 1:
+            yield name, [next(iter(values)), "yes"]
+        else:
+            yield name, ["; ".join(f"{value} ({', '.join(models)})" for value, models in values.items()), "no"]
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list):
+        yield name, ", ".join(_plain(one) for one in value) or "none"
+    else:
+        yield name, _plain(value)
+
+
+def _plain(value: Any) -> str:
+    if value is None or value == {}:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _mappings(records: Sequence[Record]) -> Table:
+    table = Table("Cross-task: how classes are compared", ["trained on", "tested on", "mapping"], text_columns=3)
+    said = {
+        (record["source_title"], target["title"], target["mapping"]): None
+        for record in records
+        for target in record["targets"]
+    }
+    table.rows = [list(row) for row in said]
+    return table
+
+
+def _surroundings(found: Gathered) -> Table:
+    """Seeds, versions, devices and the code that computed attention."""
+    table = Table("Seeds, versions, devices", ["what", "value"], text_columns=2)
+    for study, title in (("pretraining", "pre-training"), ("variants", "ablation"), ("finetuning", "fine-tuning")):
+        if seeds := sorted({record["seed"] for record in found[study]}):
+            table.rows.append([f"{title} seeds", ", ".join(map(str, seeds))])
+    versions: dict[str, list[str]] = {}
+    for record in found.all():
+        for name, version in (record.get("versions") or {}).items():
+            if version not in versions.setdefault(name, []):
+                versions[name].append(version)
+    table.rows += [[f"version of {name}", ", ".join(values)] for name, values in versions.items()]
+    devices = dict.fromkeys(str(record["device"]) for record in found.all() if record.get("device"))
+    if devices:
+        table.rows.append(["devices", ", ".join(devices)])
+    kernels = [
+        *(run["recipe"]["training"]["attention"] for run in found["pretraining"]),
+        *(f"{one['attention']}{', captured' if one.get('captured') else ''}" for one in found["finetuning"]),
+        *(one.get("how", "") for record in found["time"] for one in record["contestants"]),
+    ]
+    if kernels := [one for one in dict.fromkeys(kernels) if one]:
+        table.rows.append(["attention computed by", "; ".join(kernels)])
+    return table

@@ -1,0 +1,96 @@
+import pytest
+
+from tests.report import made
+from triune.report.answer import headline, short_answer, statements
+from triune.report.gather import gather
+
+
+def said(found):
+    return {one.topic: one for one in statements(found)}
+
+
+@pytest.mark.parametrize(
+    ("better", "begins", "leans"),
+    [
+        (
+            "standard",
+            "In these runs separate weights are shown to do better on 4 of 4 tasks and shared weights on none",
+            "standard",
+        ),
+        (
+            "shared",
+            "In these runs shared weights are shown to do better on 4 of 4 tasks and separate weights on none",
+            "shared",
+        ),
+        ("none", "Undecided in these runs: on none of 4 tasks is a difference", "none"),
+    ],
+)
+def test_the_answer_is_what_the_tests_support(tmp_path, better, begins, leans):
+    made.write_tasks(tmp_path, better)
+    found = gather([tmp_path])
+    assert headline(found).startswith(begins)
+    tasks = said(found)["Tasks"]
+    assert tasks.leans == leans
+    assert "over 3 fine-tuning seeds, corrected for all 4 comparisons" in tasks.text
+    assert "Each was pre-trained once" in tasks.text
+
+
+def test_it_may_depend_on_the_task(tmp_path):
+    for seed, wrong in zip(made.SEEDS, (20, 21, 22), strict=True):
+        for task, ahead in (("mrpc", "standard"), ("sst2", "shared")):
+            for model in ("standard", "shared"):
+                made.task_record(tmp_path, task, model, seed, wrong if model == ahead else 80 + seed % 2)
+    found = gather([tmp_path])
+    assert headline(found).startswith("In these runs it depends on the task: separate weights are shown")
+    assert said(found)["Tasks"].leans == "both"
+    assert "standard is shown to be better on 1 (MRPC), shared on 1 (SST-2); none is left" in said(found)["Tasks"].text
+
+
+def test_one_seed_says_so(tmp_path):
+    made.write_tasks(tmp_path, "standard", seeds=(1,))
+    assert "With one seed nothing is said about the noise of training." in said(gather([tmp_path]))["Tasks"].text
+
+
+def test_everything_there_is_has_a_statement(gathered):
+    statements = said(gathered)
+    assert not [one.topic for one in statements.values() if one.leans == "missing"]
+    assert "nothing follows for real text" in statements["What was run"].text
+    assert "saves 12.92 %" in statements["Parameters"].text
+    assert "95,367,738 instead of 109,514,298" in statements["Parameters"].text
+    assert "1.600 nats with shared, 1.300 with standard (+0.300)" in statements["Pre-training loss"].text
+    assert "no significance can be told" in statements["Pre-training loss"].text
+    assert "for 4 pairs of a task and a kind of noise: shared is shown to lose less in 4" in statements["Noise"].text
+    assert statements["Noise"].leans == "shared"
+    assert "On none of 2 cells is a difference between standard and shared shown." in statements["Other tasks"].text
+    time = statements["Training time"].text
+    assert "5.0 to 25.0 % shorter" in time
+    assert "its arithmetic is 10.0 % less. On 1 the saving is more than arithmetic gives" in time
+    assert "shown to differ from standard: shared-signed" in statements["Ablations"].text
+
+
+def test_what_is_missing_is_said_with_the_command_that_makes_it(tmp_path):
+    made.inspect_record(tmp_path, "shared")
+    found = gather([tmp_path])
+    assert headline(found).startswith("Not answered by these records")
+    assert all(one.leans == "missing" for one in statements(found))
+    assert "`triune noise" in said(found)["Noise"].text
+    lines = short_answer([tmp_path])
+    assert lines[0] == "Does self-attention need separate weights?"
+    assert len(lines) == 2 + len(statements(found))
+
+
+@pytest.mark.parametrize(
+    ("losses", "verdict", "leans"),
+    [
+        ({"standard": (1.30, 1.31, 1.32), "shared": (1.60, 1.62, 1.61)}, "the difference is shown", "standard"),
+        ({"standard": (1.60, 1.62, 1.61), "shared": (1.30, 1.31, 1.32)}, "the difference is shown", "shared"),
+        ({"standard": (1.30, 1.50, 1.40), "shared": (1.45, 1.38, 1.40)}, "no difference is shown", "none"),
+    ],
+)
+def test_several_pre_trainings_are_tested(tmp_path, losses, verdict, leans):
+    for operator, values in losses.items():
+        for seed, loss in enumerate(values, start=1):
+            made.write_run(tmp_path / operator / f"seed-{seed}", operator, loss, seed)
+    statement = said(gather([tmp_path]))["Pre-training loss"]
+    assert f"Over 3 seeds {verdict}" in statement.text
+    assert statement.leans == leans
