@@ -9,7 +9,7 @@ READY := .venv/.ready
 .PHONY: help install test lint reproduce test-gpu clean
 
 help:
-	@echo "make reproduce  run the studies of the paper at the scale of this machine; results/ holds what comes out"
+	@echo "make reproduce  run every study of the paper at pocket scale; the page is results/report.html"
 	@echo "make test       linter, types and all tests"
 	@echo "make test-gpu   the tests that need a CUDA device, in the Python environment that is active"
 	@echo "make install    only set up .venv"

@@ -7,6 +7,7 @@ cell: that is all that is needed to go on after a kill, and for machines with a 
 import json
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -125,7 +126,7 @@ def run_cells(cells: Sequence[Cell], engine: Engine = LOCAL, of: int | None = No
             for cell in cells:
                 yield cell, run_cell(cell)
     else:
-        yield from _in_processes(cells, min(len(cells), at_once), threads)
+        yield from _in_processes(cells, at_once, threads)
 
 
 def run_cell(cell: Cell) -> Record:
@@ -161,31 +162,64 @@ def start_worker(number: int, threads: int, plugins: list[str]) -> None:
 _worker_number = 0
 
 
-def _in_processes(cells: Sequence[Cell], count: int, threads: int) -> Iterator[tuple[Cell, Record]]:
+_pool: tuple[tuple[Any, ...], ProcessPoolExecutor] | None = None
+
+
+def _processes(count: int, threads: int) -> ProcessPoolExecutor:
+    """Worker processes, kept from one study to the next: starting one takes seconds, most of them imports."""
+    global _pool
+    wanted = (count, threads, tuple(loaded_plugins()))
+    if _pool is not None and _pool[0] == wanted:
+        return _pool[1]
+    close_processes()
     context = multiprocessing.get_context("spawn")
     numbers = context.Queue()
     for number in range(count):
         numbers.put(number)
     start = (numbers, threads, loaded_plugins())
-    with ProcessPoolExecutor(count, mp_context=context, initializer=_start_numbered, initargs=start) as executor:
-        try:
-            running = {executor.submit(run_cell, cell): cell for cell in cells}
-            while running:
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield running.pop(future), future.result()
-        except BrokenProcessPool as error:
-            raise TriuneError(
-                "a worker process ended before its run did, perhaps for want of memory; what is finished is kept: "
-                "start again, with fewer --workers"
-            ) from error
-        except BaseException:
-            executor.shutdown(wait=False, cancel_futures=True)
-            raise
+    executor = ProcessPoolExecutor(count, mp_context=context, initializer=_start_numbered, initargs=start)
+    _pool = (wanted, executor)
+    return executor
+
+
+def close_processes() -> None:
+    """End the worker processes, at once; what they are at is lost, and what is finished is not."""
+    global _pool
+    if _pool is not None:
+        _pool[1].shutdown(wait=False, cancel_futures=True)
+        _pool = None
+
+
+def _in_processes(cells: Sequence[Cell], count: int, threads: int) -> Iterator[tuple[Cell, Record]]:
+    executor = _processes(count, threads)
+    try:
+        running = {executor.submit(run_cell, cell): cell for cell in cells}
+        while running:
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield running.pop(future), future.result()
+    except BrokenProcessPool as error:
+        close_processes()
+        raise TriuneError(
+            "a worker process ended before its run did, perhaps for want of memory; what is finished is kept: "
+            "start again, with fewer --workers"
+        ) from error
+    except BaseException:
+        close_processes()
+        raise
 
 
 def _start_numbered(numbers: Any, threads: int, plugins: list[str]) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     start_worker(numbers.get(), threads, plugins)
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would go on, beside those of a run that is started again."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 @contextmanager

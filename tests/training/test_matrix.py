@@ -203,18 +203,13 @@ def test_a_worker_that_dies_is_one_line(samples, tmp_path, monkeypatch, command)
         def __init__(self, *ignored, **also):
             pass
 
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *ignored):
-            return False
-
         def submit(self, *ignored):
             raise BrokenProcessPool("A process in the process pool was terminated abruptly")
 
         def shutdown(self, **ignored):
             pass
 
+    cells.close_processes()  # those of an earlier test
     monkeypatch.setattr(cells, "ProcessPoolExecutor", Broken)
     result = command(*glue_arguments(samples, tmp_path / "out"), "--workers", "2")
     assert result.returncode == 2
