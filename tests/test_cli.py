@@ -235,7 +235,7 @@ def test_fold_of_a_saved_model(triune, tmp_path):
         (["fold", "{tmp}/nowhere", "{tmp}/out"], "not a saved model"),
         (["fold", "{tmp}", "{tmp}"], "exists already"),
         (["fold", "{tmp}/bert", "{tmp}/out"], "type 'bert'"),
-        (["reproduce", "--out", "{tmp}/broken.json"], "Not a directory"),
+        (["reproduce", "--out", "{tmp}/broken.json"], "is not a folder"),
     ],
 )
 def test_mistakes_are_one_line_and_status_2(triune, arguments, says, tmp_path):

@@ -233,7 +233,8 @@ def test_settings_that_do_not_apply(operator, settings, says):
 
 def test_settings_are_written_out():
     config = small_config("shared", operator_settings={"role_start": "signed"})
-    assert config.operator_settings == {"role_vectors": "separate", "role_start": "signed", "role_spread": 0.1}
+    chosen = {"role_vectors": "separate", "role_start": "signed", "role_spread": 0.1, "score_sign": "free"}
+    assert config.operator_settings == chosen
     assert torch.equal(
         triune.TriuneModel(config).encoder.layer[0].attention.self.query_scale.abs(), torch.ones(config.hidden_size)
     )

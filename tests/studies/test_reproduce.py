@@ -29,7 +29,9 @@ def records(out):
     names = {"summary.json", "record.json", "dev.json", "ablations.json", "parameters.json"}
     kept = [path for path in paths if path.name in names or path.parts[-3:-2] in (("noise",), ("transfer",))]
     kept += [path for name in ("noise", "transfer", "time", "inspect") for path in (out / name).rglob("*.json")]
-    return {str(path.relative_to(out)): plain(json.loads(path.read_text())) for path in sorted(set(kept))}
+    return {
+        str(path.relative_to(out)): plain(json.loads(path.read_text())) for path in sorted(set(kept)) if path.exists()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -107,9 +109,12 @@ def test_killed_in_the_middle_it_ends_the_same(whole, tiny, command, tmp_path):
 
 def test_two_jobs_give_the_records_of_one_process(whole, tiny, command, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)  # one thread a job, as here: sums are rounded alike
-    result = command(*tiny.arguments, tmp_path / "out", "--engine", "jobs", "--workers", "2")
+    studies = ["--only", "finetuning,noise"]
+    result = command(*tiny.arguments, tmp_path / "out", *studies, "--engine", "jobs", "--workers", "2")
     assert result.returncode == 0, result.stderr
-    assert records(tmp_path / "out") == records(whole[0])
+    jobs, local = records(tmp_path / "out"), records(whole[0])
+    assert {name.split("/")[0] for name in jobs} == {"runs", "tasks", "noise"}
+    assert jobs == {name: record for name, record in local.items() if name.split("/")[0] in ("runs", "tasks", "noise")}
 
 
 def test_one_study_takes_only_what_it_needs(tiny, command, tmp_path):

@@ -249,14 +249,20 @@ def _ablations(found: Gathered) -> Statement:
     said = []
     for record in found["ablations"]:
         ordered = sorted(record["variants"], key=lambda one: one["validation_loss"])
-        tested = [one for one in ordered if one["p_holm"] is not None]
+        others = [one for one in ordered if one["name"] != record["reference"]]
         best, worst = ordered[0]["name"], ordered[-1]["name"]
-        text = f"Of {len(ordered)} variants {best} has the lowest validation loss, {worst} the highest"
-        if tested:
-            differ = [one["name"] for one in tested if one["p_holm"] < ALPHA]
-            text += f"; shown to differ from {record['reference']}: {', '.join(differ) or 'none'}."
+        if any(one["p_holm"] is None for one in others):
+            text = (
+                f"Of {len(ordered)} variants {best} has the lowest validation loss, {worst} the highest; with one seed "
+                "no significance can be told."
+            )
+        elif differ := [one["name"] for one in others if one["p_holm"] < ALPHA]:
+            text = (
+                f"Of {len(ordered)} variants {best} has the lowest validation loss, {worst} the highest; shown to "
+                f"differ from {record['reference']}: {', '.join(differ)}."
+            )
         else:
-            text += "; with one seed no significance can be told."
+            text = f"None of {len(others)} variants is shown to differ from {record['reference']}."
         said.append(text)
     return _statement("Ablations", said, "ablations", "triune ablate RECIPE --data BLOCKS --out OUT", "fact")
 

@@ -129,6 +129,7 @@ def reproduce(place: Place, only: Sequence[str] = (), console: Console | None = 
 
 def plan(place: Place, only: Sequence[str], console: Console) -> float:
     """Show what there is to do and about how long it takes; gives the seconds."""
+    stages.check(place)
     place, chosen = _chosen(place, only)
     table = Table("Plan", ["study", "runs", "finished", "about"], notes=[])
     whole = 0.0

@@ -67,6 +67,26 @@ class Stage:
     line: Callable[[Cell, Record], str] = field(default=lambda cell, record: cell.title)
 
 
+def check(place: Place) -> None:
+    """Find what is wrong with a scale or a folder before anything is run."""
+    from triune import operators
+    from triune.data.tasks import get_task
+    from triune.studies.ablations import load_ablations
+    from triune.training.recipe import load_recipe
+
+    if place.out.exists() and not place.out.is_dir():
+        raise TriuneError(f"--out '{place.out}' is not a folder")
+    if place.scale.data.source == "files":
+        _sources(place, [])
+    load_recipe(place.scale.pretraining.recipe)
+    for operator in place.labels:
+        operators.settings_for(operator, place.scale.pretraining.settings.get(operator))
+    for task in {*place.scale.finetuning.tasks, *place.scale.time.tasks}:
+        get_task(task)
+        _recipe(place, task)
+    load_ablations(place.scale.ablations.variants)
+
+
 def make_data(place: Place, say: Callable[[str], None]) -> None:
     """Text, tokenizer and blocks; what is there and current is left alone."""
     from triune.data.pocket import write_pocket
