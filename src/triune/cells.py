@@ -122,7 +122,7 @@ def run_cells(cells: Sequence[Cell], engine: Engine = LOCAL, of: int | None = No
 
         yield from run_as_jobs(cells, engine, at_once, threads)
     elif min(len(cells), at_once) <= 1:
-        with _threads(threads):
+        with threads_at_most(threads):
             for cell in cells:
                 yield cell, run_cell(cell)
     else:
@@ -223,7 +223,8 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def threads_at_most(count: int) -> Iterator[None]:
+    """So many threads for what is computed inside."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

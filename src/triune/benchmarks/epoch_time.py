@@ -11,8 +11,7 @@ import hashlib
 import json
 import statistics
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +19,7 @@ import numpy as np
 import torch
 
 from triune.benchmarks.flops import training_flops_a_token
-from triune.cells import Cell, Record, worker_device, write_record
+from triune.cells import Cell, Record, threads_at_most, worker_device, write_record
 from triune.data.batches import training_plan
 from triune.data.encoded import Encoded, OnDevice, encode_pairs
 from triune.data.tasks import Examples, Task, get_task, load_split
@@ -107,7 +106,7 @@ def measure_time(
     contestants = {
         label: Epochs(config, task, encoded, plan, pad, chosen, rounds, device) for label, config in configs.items()
     }
-    with _one_thread():
+    with threads_at_most(1):
         seconds = in_turn(contestants, rounds)
     flops = {label: epoch_flops(config, plan) for label, config in configs.items()}
     reference = next((label for label, config in configs.items() if config.operator == REFERENCE), next(iter(configs)))
@@ -232,27 +231,11 @@ class Epochs:
         self.steps.mean_loss(len(plan))  # waits for the device
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def _for_task(config: TriuneConfig, task: Task, recipe: FinetuneRecipe) -> TriuneConfig:
     """A configuration as fine-tuning has it: the recipe's dropout, pooling and attention, a class for each label."""
-    part = recipe.model
-    wanted = {
-        "hidden_dropout_prob": part.hidden_dropout,
-        "attention_probs_dropout_prob": part.attention_dropout,
-        "classifier_dropout": part.classifier_dropout,
-        "classifier_pooling": part.classifier_pooling,
-    }
-    given = {name: value for name, value in wanted.items() if value is not None}
-    made = TriuneConfig.from_dict({**config.to_dict(), **given}, num_labels=max(1, len(task.classes)))
+    made = TriuneConfig.from_dict(
+        {**config.to_dict(), **recipe.model.config_values()}, num_labels=max(1, len(task.classes))
+    )
     made._attn_implementation = recipe.training.attention
     return made
 

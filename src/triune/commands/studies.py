@@ -76,8 +76,8 @@ def reproduce(
 
     from triune.cells import engine_from
     from triune.studies import reproduce as studies
+    from triune.studies.place import Place
     from triune.studies.scale import load_scale
-    from triune.studies.stages import Place
 
     place = Place(out, load_scale(scale, set_), data_dir, engine_from(engine, workers))
     names = [name.strip() for name in (only or "").split(",") if name.strip()]

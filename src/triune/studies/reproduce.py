@@ -17,7 +17,8 @@ from triune.files import write_text
 from triune.progress import Watch
 from triune.report.tables import Table
 from triune.studies import stages
-from triune.studies.stages import Place, Stage
+from triune.studies.place import Place, check, make_data
+from triune.studies.stages import Stage
 from triune.version import __version__
 
 PAGE = "report.html"
@@ -117,7 +118,7 @@ def reproduce(place: Place, only: Sequence[str] = (), console: Console | None = 
     place, chosen = _chosen(place, only)
     with Watch(console, seconds) as watch:
         if any("data" in stage.needs for stage in chosen):
-            stages.make_data(place, watch.say)
+            make_data(place, watch.say)
         for stage in chosen:
             count = len(stage.records(place))
             workers = 1 if stage.alone else place.engine.at_once
@@ -129,7 +130,7 @@ def reproduce(place: Place, only: Sequence[str] = (), console: Console | None = 
 
 def plan(place: Place, only: Sequence[str], console: Console) -> float:
     """Show what there is to do and about how long it takes; gives the seconds."""
-    stages.check(place)
+    check(place)
     place, chosen = _chosen(place, only)
     table = Table("Plan", ["study", "runs", "finished", "about"], notes=[])
     whole = 0.0

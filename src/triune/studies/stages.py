@@ -8,49 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from triune.cells import LOCAL, Cell, Engine, Record, run_missing
-from triune.errors import TriuneError
+from triune.cells import LOCAL, Cell, Record, run_missing
 from triune.progress import Done
-from triune.studies.scale import Scale
-
-FIRST_SEED = 1
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a reproduction is made, of what, and by whom."""
-
-    out: Path
-    scale: Scale
-    data_dir: Path | None = None
-    engine: Engine = LOCAL
-
-    @property
-    def blocks(self) -> Path:
-        return self.out / "blocks"
-
-    @property
-    def tasks_dir(self) -> Path | None:
-        return self.out / "pocket" if self.scale.data.source == "pocket" else self.data_dir
-
-    @property
-    def labels(self) -> list[str]:
-        return list(self.scale.pretraining.operators)
-
-    @property
-    def seeds(self) -> list[int]:
-        return list(range(FIRST_SEED, FIRST_SEED + self.scale.finetuning.seeds))
-
-    def run_of(self, label: str) -> Path:
-        return self.out / "runs" / label
-
-    def finetuned(self, task: str, label: str, seed: int) -> Path:
-        return self.out / "tasks" / task / label / f"seed-{seed}"
-
-    def task_data(self, name: str, rows: int | None) -> Any:
-        from triune.training.task_data import TaskData
-
-        return TaskData(name, None if self.tasks_dir is None else str(self.tasks_dir), None, rows)
+from triune.studies.place import FIRST_SEED, Place
 
 
 @dataclass(frozen=True)
@@ -65,60 +25,6 @@ class Stage:
     needs: tuple[str, ...] = ()
     alone: bool = False  # one cell after the other, and nothing beside it
     line: Callable[[Cell, Record], str] = field(default=lambda cell, record: cell.title)
-
-
-def check(place: Place) -> None:
-    """Find what is wrong with a scale or a folder before anything is run."""
-    from triune import operators
-    from triune.data.tasks import get_task
-    from triune.studies.ablations import load_ablations
-    from triune.training.recipe import load_recipe
-
-    if place.out.exists() and not place.out.is_dir():
-        raise TriuneError(f"--out '{place.out}' is not a folder")
-    if place.scale.data.source == "files":
-        _sources(place, [])
-    load_recipe(place.scale.pretraining.recipe)
-    for operator in place.labels:
-        operators.settings_for(operator, place.scale.pretraining.settings.get(operator))
-    for task in {*place.scale.finetuning.tasks, *place.scale.time.tasks}:
-        get_task(task)
-        _recipe(place, task)
-    load_ablations(place.scale.ablations.variants)
-
-
-def make_data(place: Place, say: Callable[[str], None]) -> None:
-    """Text, tokenizer and blocks; what is there and current is left alone."""
-    from triune.data.pocket import write_pocket
-    from triune.data.prepare import prepare
-    from triune.data.tokenizer import train_tokenizer
-    from triune.training.recipe import load_recipe
-
-    part = place.scale.data
-    if part.source == "pocket":
-        write_pocket(place.out / "pocket")
-        corpus: list[Any] = [str(place.out / "pocket" / "corpus" / "pocket-*.txt")]
-        valid: list[Any] = [str(place.out / "pocket" / "corpus" / "valid-pocket.txt")]
-    else:
-        corpus, valid = (_sources(place, listed) for listed in (part.corpus, part.valid))
-    tokenizer: str | Path = place.out / "tokenizer"
-    if part.vocabulary is None:
-        inside = None if place.data_dir is None else place.data_dir / str(part.tokenizer)
-        tokenizer = inside if inside is not None and inside.is_dir() else str(part.tokenizer)
-    elif not (place.out / "tokenizer" / "tokenizer.json").is_file():
-        train_tokenizer(corpus, part.vocabulary, place.out / "tokenizer")
-    recipe = load_recipe(place.scale.pretraining.recipe)
-    prepare(corpus, tokenizer, place.blocks, recipe.data.block_length, valid_sources=valid, say=say)
-
-
-def _sources(place: Place, listed: list[str]) -> list[Any]:
-    from triune.data.sources import HUB, source_from
-
-    if place.data_dir is None:
-        raise TriuneError("this scale reads its text from files: give --data-dir")
-    if not place.data_dir.is_dir():
-        raise TriuneError(f"--data-dir '{place.data_dir}' is not a folder")
-    return [source_from(one if one.startswith(HUB) else str(place.data_dir / one)) for one in listed]
 
 
 # Parameters (Tables 3 and 4).
@@ -161,14 +67,17 @@ def run_pretraining(place: Place, done: Done) -> None:
 
 
 def finetuning_records(place: Place) -> list[Path]:
-    tasks, rates = place.scale.finetuning.tasks, _recipe(place, None).search.learning_rates
-    folders = [f"search-{rate:g}" for rate in rates] + [f"seed-{seed}" for seed in place.seeds]
     return [
         place.out / "tasks" / task / label / name / "record.json"
-        for task in tasks
+        for task in place.scale.finetuning.tasks
         for label in place.labels
-        for name in folders
+        for name in _run_folders(place, task)
     ]
+
+
+def _run_folders(place: Place, task: str) -> list[str]:
+    rates = place.recipe_for(task).search.learning_rates
+    return [f"search-{rate:g}" for rate in rates] + [f"seed-{seed}" for seed in place.seeds]
 
 
 def run_finetuning(place: Place, done: Done) -> None:
@@ -179,21 +88,11 @@ def run_finetuning(place: Place, done: Done) -> None:
     models = label_models([f"{label}={place.run_of(label)}" for label in place.labels])
     studied = {*place.scale.noise.tasks, *place.scale.transfer.tasks}
     spans = [name for name in part.tasks if get_task(name).kind == "span"]
-    for names in ([name for name in part.tasks if name not in spans], spans):
-        recipe = _recipe(place, names[0] if names else None)
+    for names in filter(None, ([name for name in part.tasks if name not in spans], spans)):
+        recipe = place.recipe_for(names[0])
         tasks = {name: place.task_data(name, recipe.data.rows) for name in names}
         keep = {name: "all" if name in studied else "none" for name in names}
         run_matrix(Matrix(models, tasks, recipe, place.seeds, folder, keep_for=keep, engine=place.engine), done)
-
-
-def _recipe(place: Place, task: str | None) -> Any:
-    from triune.data.tasks import get_task
-    from triune.training.finetune_recipe import load_finetune_recipe
-
-    part = place.scale.finetuning
-    is_span = task is not None and get_task(task).kind == "span"
-    name = part.span_recipe if is_span and part.span_recipe else part.recipe
-    return load_finetune_recipe(name)
 
 
 # Noise (Table 5).
@@ -215,7 +114,7 @@ def run_noise(place: Place, done: Done) -> None:
     settings = NoiseSettings(where=part.where, draws=part.draws)
     cells = []
     for task in part.tasks:
-        data = place.task_data(task, _recipe(place, task).data.rows)
+        data = place.task_data(task, place.recipe_for(task).data.rows)
         cells += noise_cells(_models(place, task), data, settings, place.out / "noise")
     run_missing(cells, place.engine, done)
 
@@ -265,7 +164,7 @@ def run_time(place: Place, done: Done) -> None:
     tokenizer = next(iter(models.values())).path
     cells = []
     for task in part.tasks:
-        recipe = _recipe(place, task)
+        recipe = place.recipe_for(task)
         data = place.task_data(task, recipe.data.rows)
         cells.append(time_cell(data, configs, tokenizer, recipe, part.rounds, place.out / "time"))
     run_missing(cells, replace(place.engine, kind="local", workers=1, options={}), done)

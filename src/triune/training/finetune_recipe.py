@@ -26,6 +26,16 @@ class ModelPart:
     classifier_dropout: Number | None = None
     classifier_pooling: Literal["cls", "mean"] | None = None
 
+    def config_values(self) -> dict[str, Any]:
+        """What it says of a model's configuration, by the names there."""
+        named = {
+            "hidden_dropout_prob": self.hidden_dropout,
+            "attention_probs_dropout_prob": self.attention_dropout,
+            "classifier_dropout": self.classifier_dropout,
+            "classifier_pooling": self.classifier_pooling,
+        }
+        return {name: value for name, value in named.items() if value is not None}
+
     def validate_dropouts(self) -> None:
         for name in ("hidden_dropout", "attention_dropout", "classifier_dropout"):
             if not 0 <= (getattr(self, name) or 0) < 1:

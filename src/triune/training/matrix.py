@@ -10,6 +10,7 @@ from triune.cells import LOCAL, Cell, Engine, Record, run_missing, worker_device
 from triune.data.tasks import get_task
 from triune.errors import TriuneError
 from triune.evaluation.comparing import DEV, RECORD
+from triune.evaluation.finetuned import split_label
 from triune.kernels import dispatch
 from triune.models.locate import Location, locate_model
 from triune.training.finetune import MODEL, DivergedError, Job, finetune
@@ -40,9 +41,8 @@ def label_models(given: list[str]) -> dict[str, Location]:
     """LABEL=PATH, or a path, called by its operator, or by its folder where two have the same operator."""
     found: list[tuple[str | None, Location]] = []
     for text in given:
-        label, equals, path = text.partition("=")
-        explicit = bool(equals) and "/" not in label
-        found.append((label if explicit else None, locate_model(path if explicit else text)))
+        label, path = split_label(text)
+        found.append((label, locate_model(path)))
     operators = [model.config.operator for label, model in found if label is None]
     labelled: dict[str, Location] = {}
     for given_label, model in found:

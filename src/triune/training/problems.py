@@ -69,19 +69,12 @@ class Problem:
         return self.splits["dev"].encoded
 
     def load(self, path: str, recipe: FinetuneRecipe) -> Any:
-        part = recipe.model
-        wanted = {
-            "hidden_dropout_prob": part.hidden_dropout,
-            "attention_probs_dropout_prob": part.attention_dropout,
-            "classifier_dropout": part.classifier_dropout,
-            "classifier_pooling": part.classifier_pooling,
-        }
         try:
             return self.head.from_pretrained(
                 path,
                 attn_implementation=recipe.training.attention,
                 ignore_mismatched_sizes=True,  # a head that was made for another task is made anew
-                **{name: value for name, value in wanted.items() if value is not None},
+                **recipe.model.config_values(),
                 **self.head_settings(),
             )
         except ImportError as error:  # an attention whose package is not there

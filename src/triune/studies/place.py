@@ -1,0 +1,110 @@
+"""Where a reproduction is made and of what: its folders, and the text, tokenizer and blocks that studies stand on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from triune.cells import LOCAL, Engine
+from triune.errors import TriuneError
+from triune.studies.scale import Scale
+
+FIRST_SEED = 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a reproduction is made, of what, and by whom."""
+
+    out: Path
+    scale: Scale
+    data_dir: Path | None = None
+    engine: Engine = LOCAL
+
+    @property
+    def blocks(self) -> Path:
+        return self.out / "blocks"
+
+    @property
+    def tasks_dir(self) -> Path | None:
+        return self.out / "pocket" if self.scale.data.source == "pocket" else self.data_dir
+
+    @property
+    def labels(self) -> list[str]:
+        return list(self.scale.pretraining.operators)
+
+    @property
+    def seeds(self) -> list[int]:
+        return list(range(FIRST_SEED, FIRST_SEED + self.scale.finetuning.seeds))
+
+    def run_of(self, label: str) -> Path:
+        return self.out / "runs" / label
+
+    def finetuned(self, task: str, label: str, seed: int) -> Path:
+        return self.out / "tasks" / task / label / f"seed-{seed}"
+
+    def recipe_for(self, task: str) -> Any:
+        """Of fine-tuning on a task."""
+        from triune.data.tasks import get_task
+        from triune.training.finetune_recipe import load_finetune_recipe
+
+        part = self.scale.finetuning
+        is_span = get_task(task).kind == "span"
+        return load_finetune_recipe(part.span_recipe if is_span and part.span_recipe else part.recipe)
+
+    def task_data(self, name: str, rows: int | None) -> Any:
+        from triune.training.task_data import TaskData
+
+        return TaskData(name, None if self.tasks_dir is None else str(self.tasks_dir), None, rows)
+
+
+def check(place: Place) -> None:
+    """Find what is wrong with a scale or a folder before anything is run."""
+    from triune import operators
+    from triune.studies.ablations import load_ablations
+    from triune.training.recipe import load_recipe
+
+    if place.out.exists() and not place.out.is_dir():
+        raise TriuneError(f"--out '{place.out}' is not a folder")
+    if place.scale.data.source == "files":
+        _sources(place, [])
+    load_recipe(place.scale.pretraining.recipe)
+    for operator in place.labels:
+        operators.settings_for(operator, place.scale.pretraining.settings.get(operator))
+    for task in {*place.scale.finetuning.tasks, *place.scale.time.tasks}:
+        place.recipe_for(task)
+    load_ablations(place.scale.ablations.variants)
+
+
+def make_data(place: Place, say: Callable[[str], None]) -> None:
+    """Text, tokenizer and blocks; what is there and current is left alone."""
+    from triune.data.pocket import write_pocket
+    from triune.data.prepare import prepare
+    from triune.data.tokenizer import train_tokenizer
+    from triune.training.recipe import load_recipe
+
+    part = place.scale.data
+    if part.source == "pocket":
+        write_pocket(place.out / "pocket")
+        corpus: list[Any] = [str(place.out / "pocket" / "corpus" / "pocket-*.txt")]
+        valid: list[Any] = [str(place.out / "pocket" / "corpus" / "valid-pocket.txt")]
+    else:
+        corpus, valid = (_sources(place, listed) for listed in (part.corpus, part.valid))
+    tokenizer: str | Path = place.out / "tokenizer"
+    if part.vocabulary is None:
+        inside = None if place.data_dir is None else place.data_dir / str(part.tokenizer)
+        tokenizer = inside if inside is not None and inside.is_dir() else str(part.tokenizer)
+    elif not (place.out / "tokenizer" / "tokenizer.json").is_file():
+        train_tokenizer(corpus, part.vocabulary, place.out / "tokenizer")
+    recipe = load_recipe(place.scale.pretraining.recipe)
+    prepare(corpus, tokenizer, place.blocks, recipe.data.block_length, valid_sources=valid, say=say)
+
+
+def _sources(place: Place, listed: list[str]) -> list[Any]:
+    from triune.data.sources import HUB, source_from
+
+    if place.data_dir is None:
+        raise TriuneError("this scale reads its text from files: give --data-dir")
+    if not place.data_dir.is_dir():
+        raise TriuneError(f"--data-dir '{place.data_dir}' is not a folder")
+    return [source_from(one if one.startswith(HUB) else str(place.data_dir / one)) for one in listed]
