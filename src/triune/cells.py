@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 
 from triune.errors import TriuneError
 from triune.files import write_text
@@ -136,9 +137,29 @@ def run_cell(cell: Cell) -> Record:
     logging.set_verbosity_error()  # a fresh head is what we want, and not worth a warning in each run
     logging.disable_progress_bar()
     try:
-        return cell.run(**cell.arguments)
+        with _alone_at(cell):
+            # Whoever had it before may have done it: a job of a run that was killed, or of one beside this.
+            return finished(cell) or cell.run(**cell.arguments)
     finally:
         logging.set_verbosity(before)
+
+
+@contextmanager
+def _alone_at(cell: Cell) -> Iterator[None]:
+    """Two processes at one cell would write into each other's files; a lock ends with the process that holds it."""
+    folder = cell.record.parent
+    path = folder.parent / f".{folder.name}.{cell.record.name}.lock"
+    lock = FileLock(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        raise TriuneError(f"cannot write '{path.parent}': {error.strerror}") from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        lock.release()
 
 
 def worker_device() -> torch.device:
@@ -187,6 +208,8 @@ def close_processes() -> None:
     global _pool
     if _pool is not None:
         _pool[1].shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():  # they would end what they are at, and we wait for them
+            process.terminate()
         _pool = None
 
 

@@ -125,6 +125,25 @@ def test_one_study_takes_only_what_it_needs(tiny, command, tmp_path):
     assert not [name for name in found if name.startswith(("transfer", "time", "tasks/mrpc", "ablations"))]
 
 
+def test_another_vocabulary_is_another_folder(whole, tiny, command):
+    result = command(*tiny.arguments, whole[0], "--workers", "1", "--set", "data.vocabulary=150")
+    assert result.returncode == 2
+    assert "choose another --out" in result.stderr.splitlines()[-1]
+
+
+def test_the_diagonal_of_the_transfer_study_is_the_score_of_the_task(whole):
+    out, _ = whole
+    found = records(out)
+    compared = 0
+    for name in [name for name in found if name.startswith("transfer/")]:
+        tuned = found[f"{name.replace('transfer/', 'tasks/').removesuffix('.json')}/record.json"]
+        for target in found[name]["targets"]:
+            if target["own_task"]:
+                assert target["score"] == pytest.approx(tuned["primary"])
+                compared += 1
+    assert compared == 8
+
+
 def test_the_plan_alone_writes_nothing(tiny, command, tmp_path):
     result = command(*tiny.arguments, tmp_path / "out", "--plan")
     assert result.returncode == 0
@@ -143,6 +162,15 @@ def test_the_plan_alone_writes_nothing(tiny, command, tmp_path):
         (["--set", "pretraining.operators=[sharde]"], "unknown operator 'sharde'"),
         (["--set", "noise.where=inside"], "where"),
         (["--set", "ablations.variants=nothing"], "unknown recipe 'nothing'"),
+        (["--set", "ablations.set=[model.wdith=64]"], "unknown key 'model.wdith'"),
+        (["--set", "finetuning.seeds=0"], "finetuning.seeds must be at least 1, not 0"),
+        (["--set", "time.rounds=-1"], "time.rounds must be at least 1, not -1"),
+        (["--set", "noise.draws=0"], "noise.draws must be at least 1, not 0"),
+        (["--set", "noise.tasks=[squad-v1.1]"], "SQuAD v1.1 asks for answers in a text"),
+        (["--set", "pretraining.operators=[shared, shared]"], "each once"),
+        (["--set", "pretraining.settings={shraed: {}}"], "'shraed', which is not among pretraining.operators"),
+        (["--set", "data.corpus=[corpus/nothing.txt]"], "nothing.txt"),
+        (["--only", ","], "--only ',' names no study"),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_is_run(more, said, tiny, command, tmp_path):
@@ -181,6 +209,9 @@ def test_the_pocket_world_makes_its_own_data(tiny, command, tmp_path):
 
 @pytest.mark.parametrize("name", ["pocket", "sprint", "paper"])
 def test_the_scales_that_come_with_the_project_make_a_plan(name, command, tmp_path):
+    (tmp_path / "corpus").mkdir()
+    for file in ("wikipedia-0.txt", "books-0.txt", "valid-0.txt"):
+        (tmp_path / "corpus" / file).write_text("some text\n")
     result = command("reproduce", "--scale", name, "--out", tmp_path / "out", "--plan", "--data-dir", tmp_path)
     assert result.returncode == 0, result.stderr
     for study in ("pre-training", "fine-tuning", "noise", "cross-task", "ablations", "looking inside", "training time"):

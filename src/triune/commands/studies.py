@@ -75,12 +75,15 @@ def reproduce(
     from rich.console import Console
 
     from triune.cells import engine_from
+    from triune.errors import TriuneError
     from triune.studies import reproduce as studies
     from triune.studies.place import Place
     from triune.studies.scale import load_scale
 
     place = Place(out, load_scale(scale, set_), data_dir, engine_from(engine, workers))
     names = [name.strip() for name in (only or "").split(",") if name.strip()]
+    if only is not None and not names:
+        raise TriuneError(f"--only '{only}' names no study")
     if plan:
         studies.plan(place, names, Console(highlight=False))
         return

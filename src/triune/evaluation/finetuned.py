@@ -8,6 +8,7 @@ from pathlib import Path
 
 from triune import operators
 from triune.errors import TriuneError, one_line, shown
+from triune.evaluation.comparing import RECORD
 from triune.evaluation.predict import TASK_FILE
 from triune.models.locate import Location, locate_model
 
@@ -59,7 +60,7 @@ def split_label(text: str) -> tuple[str | None, str]:
     label, equals, path = text.partition("=")
     if not equals or "/" in label:
         return None, text
-    if not label or label.startswith("."):  # folders of records are called by it
+    if not label or label.startswith(".") or not label.isprintable():  # folders of records are called by it
         raise TriuneError(f"a model cannot be called '{shown(label)}': name it, as in LABEL=PATH")
     return label, path
 
@@ -103,6 +104,15 @@ def task_of(path: str) -> str:
         return str(json.loads(file.read_text(encoding="utf-8"))["task"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TriuneError(f"cannot read the task in '{file}': {one_line(error)}") from error
+
+
+def precision_of(model: Location) -> str:
+    """That of the fine-tuning, whose record lies beside the model, so that the clean score is the same."""
+    try:
+        record = json.loads((Path(model.path).parent / RECORD).read_text(encoding="utf-8"))
+        return str(record["recipe"]["training"]["precision"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "float32"  # the model was moved away from it
 
 
 def _seed_folder(path: str) -> Path | None:

@@ -25,13 +25,11 @@ from triune.data.encoded import encode_pairs
 from triune.data.examples import class_list
 from triune.data.task_list import Task, get_task
 from triune.errors import TriuneError, did_you_mean, one_line, shown
-from triune.evaluation.comparing import RECORD
-from triune.evaluation.finetuned import Finetuned
+from triune.evaluation.finetuned import Finetuned, precision_of
 from triune.evaluation.metrics import METRICS, score
 from triune.evaluation.perturbed import Array, Asked, embedding_norm, under_corruption, under_noise
 from triune.evaluation.predict import HEADS, Predictor
 from triune.models.heads import TriuneForSequenceClassification
-from triune.models.locate import Location
 from triune.training.run_folder import versions
 from triune.training.task_data import TaskData, load
 
@@ -89,7 +87,7 @@ def noise_cells(models: Sequence[Finetuned], data: TaskData, settings: NoiseSett
     cells: list[Cell] = []
     for model in models:
         _check_fits(model, data, loaded.task)
-        precision = _precision(model.location)
+        precision = precision_of(model.location)
         described = {"study": STUDY, "version": VERSION, "model": model.location.sha256, "data": loaded.sha256}
         described |= {"settings": asdict(settings), "precision": precision}
         identity = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:24]
@@ -226,12 +224,3 @@ def _check_fits(model: Finetuned, data: TaskData, task: Task) -> None:
         wanted = f"the classes {class_list(task.classes)}" if task.classes else "a number"
         gives = f"the classes {class_list(names)}" if len(names) > 1 else "a number"
         raise TriuneError(f"'{model.path}' gives {gives}, and {task.title} asks for {wanted}")
-
-
-def _precision(model: Location) -> str:
-    """That of the fine-tuning, whose record lies beside the model, so that the clean score is the same."""
-    try:
-        record = json.loads((Path(model.path).parent / RECORD).read_text(encoding="utf-8"))
-        return str(record["recipe"]["training"]["precision"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return "float32"  # the model was moved away from it

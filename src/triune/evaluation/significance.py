@@ -118,19 +118,23 @@ def permutation_test(pair: Paired, permutations: int = RESAMPLES, seed: int = 0)
 
 
 def seed_test(pair: Paired) -> Difference:
-    """Paired t test over seeds, with its 95 % interval; interval and p are None with fewer than two seeds.
+    """Paired t test over seeds, with its 95 % interval; interval and p are None with fewer than two seeds."""
+    return differences_test(pair.differences())
+
+
+def differences_test(differences: Array) -> Difference:
+    """One difference a seed: is their mean zero?
 
     Where all seeds differ by exactly the same amount (small development sets), a t test would claim certainty. Then p
     is that of the sign test, 2^(1 − seeds), or 1 for no difference at all, and there is no interval.
     """
     from scipy import stats
 
-    differences = pair.differences()
     effect = float(differences.mean())
-    if pair.seeds < 2:
+    if len(differences) < 2:
         return Difference(effect, None, None)
     if np.ptp(differences) <= _EQUAL:
-        return Difference(effect, None, 1.0 if abs(effect) <= _EQUAL else 2.0 ** (1 - pair.seeds))
+        return Difference(effect, None, 1.0 if abs(effect) <= _EQUAL else 2.0 ** (1 - len(differences)))
     result = stats.ttest_1samp(differences, 0.0)
     interval = result.confidence_interval(0.95)
     return Difference(effect, (float(interval.low), float(interval.high)), float(result.pvalue))

@@ -23,7 +23,7 @@ from triune.cells import Cell, Record, worker_device, write_record
 from triune.data.encoded import encode_pairs
 from triune.data.tasks import Examples, Task, get_task, has_split, load_split, own_task, task_names
 from triune.errors import TriuneError, did_you_mean, shown
-from triune.evaluation.finetuned import Finetuned, task_of
+from triune.evaluation.finetuned import Finetuned, precision_of, task_of
 from triune.evaluation.metrics import score
 from triune.evaluation.predict import Predictor
 from triune.evaluation.predicting import predict_logits
@@ -79,7 +79,9 @@ def transfer_cells(
             [one.name, one.split, one.title, one.examples.sha256, one.classes, one.agreement]
             for one in find_targets(model.task, targets, own)
         ]
+        precision = precision_of(model.location)
         described = {"study": STUDY, "version": VERSION, "model": model.location.sha256, "data": data}
+        described["precision"] = precision
         identity = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:24]
         record = out / model.task / model.label / f"seed-{model.seed}.json"
         arguments = {
@@ -87,6 +89,7 @@ def transfer_cells(
             "label": model.label,
             "seed": model.seed,
             "sha256": model.location.sha256,
+            "precision": precision,
             "targets": tuple(targets),
             "own": own,
             "record": record,
@@ -102,6 +105,7 @@ def measure_transfer(
     label: str,
     seed: int,
     sha256: str,
+    precision: str,
     targets: Sequence[TaskData],
     own: OwnFile | None,
     record: Path,
@@ -127,7 +131,8 @@ def measure_transfer(
             "model_path": model,
             "model_sha256": sha256,
             "seed": seed,
-            "targets": [_scored(source, target, _predicted(predictor, target)) for target in found],
+            "precision": precision,
+            "targets": [_scored(source, target, _predicted(predictor, target, precision)) for target in found],
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
             "versions": versions(),
         },
@@ -210,12 +215,13 @@ def _own_target(source: Task, own: OwnFile) -> Target:
     return Target("own", "dev", task.title, examples, task.classes, agreement, out_of_domain=True)
 
 
-def _predicted(predictor: Predictor, target: Target) -> np.ndarray:
-    """The most likely class of the source task for each row."""
+def _predicted(predictor: Predictor, target: Target, precision: str) -> np.ndarray:
+    """The most likely class of the source task for each row, in the precision of its fine-tuning."""
     examples = target.examples
     encoded = encode_pairs(predictor.tokenizer, examples.first, examples.second, None, predictor.longest)
     pad = int(predictor.tokenizer.pad_token_id)
-    logits = predict_logits(predictor.model, encoded, "classification", pad, predictor.longest, predictor.device)
+    half = precision == "bfloat16"
+    logits = predict_logits(predictor.model, encoded, "classification", pad, predictor.longest, predictor.device, half)
     return logits.argmax(1)
 
 

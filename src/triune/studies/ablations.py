@@ -8,13 +8,14 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 
 from triune.cells import Cell, Record, write_record
 from triune.data.blocks import Blocks
-from triune.errors import TriuneError, did_you_mean, one_line
-from triune.evaluation.significance import holm
+from triune.errors import TriuneError, did_you_mean, one_line, shown
+from triune.evaluation.significance import differences_test, holm
 from triune.models.heads import TriuneForMaskedLM
 from triune.training.pretrain import model_config
 from triune.training.pretraining_cell import pretraining_cell
@@ -57,6 +58,9 @@ def load_ablations(name: str) -> Ablations:
             f"({one_line(error)})"
         ) from error
     names = [variant.name for variant in variants]
+    for name in names:  # a folder is called by it
+        if not name.isprintable() or "/" in name or name.startswith("."):
+            raise TriuneError(f"'{path}': a variant cannot be called '{shown(name)}'")
     for wanted in [ablations.reference, *(variant.narrowed_to for variant in variants if variant.narrowed_to)]:
         if wanted not in names:
             raise TriuneError(f"'{path}': there is no variant '{wanted}'{did_you_mean(wanted, names)}")
@@ -140,13 +144,10 @@ def _read(path: Path) -> Record | None:
 
 def _tests(losses: dict[str, list[float]], reference: str) -> dict[str, float]:
     """Paired t tests over seeds (same data order and masks) against the reference, corrected for all of them."""
-    from scipy import stats
-
     others = [name for name in losses if name != reference]
-    if len(losses[reference]) < 2:
-        return {}
-    p = [float(stats.ttest_rel(losses[name], losses[reference]).pvalue) for name in others]
-    return dict(zip(others, holm(p), strict=True))
+    differences = [np.array(losses[name]) - np.array(losses[reference]) for name in others]
+    p = [found for one in differences if (found := differences_test(one).p) is not None]
+    return dict(zip(others, holm(p), strict=True)) if p else {}
 
 
 def _parameters(recipe: Recipe, blocks: Blocks) -> int:

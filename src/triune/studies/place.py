@@ -1,5 +1,6 @@
 """Where a reproduction is made and of what: its folders, and the text, tokenizer and blocks that studies stand on."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,9 +8,11 @@ from typing import Any
 
 from triune.cells import LOCAL, Engine
 from triune.errors import TriuneError
+from triune.files import write_text
 from triune.studies.scale import Scale
 
 FIRST_SEED = 1
+MADE_OF = "made-of.json"  # beside a tokenizer that was trained here
 
 
 @dataclass(frozen=True)
@@ -61,26 +64,37 @@ class Place:
 def check(place: Place) -> None:
     """Find what is wrong with a scale or a folder before anything is run."""
     from triune import operators
+    from triune.data.sources import HUB, source_files
+    from triune.data.tasks import get_task
+    from triune.evaluation.transfer import pair_task
     from triune.studies.ablations import load_ablations
     from triune.training.recipe import load_recipe
 
     if place.out.exists() and not place.out.is_dir():
         raise TriuneError(f"--out '{place.out}' is not a folder")
-    if place.scale.data.source == "files":
-        _sources(place, [])
-    load_recipe(place.scale.pretraining.recipe)
+    scale = place.scale
+    if scale.data.source == "files":
+        for source in [*_sources(place, scale.data.corpus), *_sources(place, scale.data.valid)]:
+            if not source.where.startswith(HUB):
+                source_files(source)  # one that is not there is said
+    load_recipe(scale.pretraining.recipe)
     for operator in place.labels:
-        operators.settings_for(operator, place.scale.pretraining.settings.get(operator))
-    for task in {*place.scale.finetuning.tasks, *place.scale.time.tasks}:
+        operators.settings_for(operator, scale.pretraining.settings.get(operator))
+    for task in scale.finetuning.tasks:
         place.recipe_for(task)
-    load_ablations(place.scale.ablations.variants)
+    for task in scale.transfer.tasks:
+        pair_task(task)
+    for task in {*scale.noise.tasks, *scale.time.tasks}:
+        if get_task(task).kind == "span":
+            raise TriuneError(f"{get_task(task).title} asks for answers in a text: noise and time take tasks of texts")
+    for variant in load_ablations(scale.ablations.variants).variants:
+        load_recipe(scale.pretraining.recipe, [*scale.ablations.set, *variant.set])
 
 
 def make_data(place: Place, say: Callable[[str], None]) -> None:
     """Text, tokenizer and blocks; what is there and current is left alone."""
     from triune.data.pocket import write_pocket
     from triune.data.prepare import prepare
-    from triune.data.tokenizer import train_tokenizer
     from triune.training.recipe import load_recipe
 
     part = place.scale.data
@@ -94,10 +108,26 @@ def make_data(place: Place, say: Callable[[str], None]) -> None:
     if part.vocabulary is None:
         inside = None if place.data_dir is None else place.data_dir / str(part.tokenizer)
         tokenizer = inside if inside is not None and inside.is_dir() else str(part.tokenizer)
-    elif not (place.out / "tokenizer" / "tokenizer.json").is_file():
-        train_tokenizer(corpus, part.vocabulary, place.out / "tokenizer")
+    else:
+        _own_tokenizer(place, corpus, part.vocabulary)
     recipe = load_recipe(place.scale.pretraining.recipe)
     prepare(corpus, tokenizer, place.blocks, recipe.data.block_length, valid_sources=valid, say=say)
+
+
+def _own_tokenizer(place: Place, corpus: list[Any], size: int) -> None:
+    """Trained once; one that was trained for something else is an error, because models are made for it."""
+    from triune.data.tokenizer import train_tokenizer
+
+    folder = place.out / "tokenizer"
+    described = {"vocabulary": size, "corpus": place.scale.data.corpus or "pocket"}
+    try:
+        before = json.loads((folder / MADE_OF).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        train_tokenizer(corpus, size, folder)
+        write_text(folder / MADE_OF, json.dumps(described) + "\n")
+        return
+    if before != described:
+        raise TriuneError(f"'{folder}' was trained for {before}, and {described} is wanted: choose another --out")
 
 
 def _sources(place: Place, listed: list[str]) -> list[Any]:

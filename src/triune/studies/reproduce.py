@@ -15,11 +15,11 @@ from triune.cells import Cell, Record
 from triune.errors import TriuneError, did_you_mean
 from triune.files import write_text
 from triune.progress import Watch
+from triune.report import page
 from triune.report.tables import Table
 from triune.studies import stages
 from triune.studies.place import Place, check, make_data
 from triune.studies.stages import Stage
-from triune.version import __version__
 
 PAGE = "report.html"
 ANSWER = "answer.json"
@@ -188,20 +188,27 @@ def _report(out: Path) -> list[str]:
     from triune.evaluation.comparing import read_records, write_scores
     from triune.report.answer import short_answer
     from triune.report.gather import gather
-    from triune.report.page import KINDS, write_report
 
     found = gather([out])
-    digest = hashlib.sha256(json.dumps([__version__, found.all()], sort_keys=True).encode()).hexdigest()
-    kept, made = _kept_answer(out), [*KINDS.values(), "records.json", "records.csv"]
+    digest = hashlib.sha256(json.dumps([_code_of_the_report(), found.all()], sort_keys=True).encode()).hexdigest()
+    kept, made = _kept_answer(out), [*page.KINDS.values(), "records.json", "records.csv"]
     if kept is not None and kept["records_sha256"] == digest and all((out / name).exists() for name in made):
         return list(kept["lines"])
-    for kind, name in KINDS.items():
-        write_report([out], out / name, kind, found)
+    for kind, name in page.KINDS.items():
+        page.write_report([out], out / name, kind, found)
     if found["finetuning"]:
         write_scores(out / "tasks", read_records(out / "tasks"), found.comparisons)
     lines = short_answer([out], found)
     write_text(out / ANSWER, json.dumps({"records_sha256": digest, "lines": lines}, indent=1, ensure_ascii=False))
     return lines
+
+
+def _code_of_the_report() -> str:
+    """Another version of the page is made anew, from the same records."""
+    files = sorted(
+        path for path in Path(page.__file__).parent.rglob("*") if path.suffix in (".py", ".j2", ".css", ".js")
+    )
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def _kept_answer(out: Path) -> dict[str, Any] | None:

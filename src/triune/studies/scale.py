@@ -29,6 +29,12 @@ class DataPart:
             raise ValueError("give one of data.tokenizer and data.vocabulary")
 
 
+def _at_least(part: str, smallest: int, **values: int | float) -> None:
+    for name, value in values.items():
+        if value < smallest:
+            raise ValueError(f"{part}.{name} must be at least {smallest}, not {value}")
+
+
 @strict
 @dataclass
 class PretrainingPart:
@@ -36,6 +42,13 @@ class PretrainingPart:
     operators: list = field(default_factory=list)
     settings: dict = field(default_factory=dict)  # operator → its settings; by default the recipe's, or the operator's
     seconds: Number = 0.0
+
+    def validate_operators(self) -> None:
+        if not self.operators or len(set(self.operators)) != len(self.operators):
+            raise ValueError("pretraining.operators must name one or more operators, each once")
+        if strange := set(self.settings) - set(self.operators):
+            raise ValueError(f"pretraining.settings has '{min(strange)}', which is not among pretraining.operators")
+        _at_least("pretraining", 0, seconds=self.seconds)
 
 
 @strict
@@ -47,6 +60,10 @@ class FinetuningPart:
     seeds: int = 3
     seconds: Number = 0.0
 
+    def validate_counts(self) -> None:
+        _at_least("finetuning", 1, seeds=self.seeds)
+        _at_least("finetuning", 0, seconds=self.seconds)
+
 
 @strict
 @dataclass
@@ -55,6 +72,10 @@ class NoisePart:
     where: Literal["before", "after"] = "after"
     draws: int = 3
     seconds: Number = 0.0
+
+    def validate_counts(self) -> None:
+        _at_least("noise", 1, draws=self.draws)
+        _at_least("noise", 0, seconds=self.seconds)
 
 
 @strict
@@ -71,6 +92,10 @@ class TimePart:
     rounds: int = 3
     seconds: Number = 0.0
 
+    def validate_counts(self) -> None:
+        _at_least("time", 1, rounds=self.rounds)
+        _at_least("time", 0, seconds=self.seconds)
+
 
 @strict
 @dataclass
@@ -80,12 +105,20 @@ class AblationsPart:
     seeds: int = 1
     seconds: Number = 0.0
 
+    def validate_counts(self) -> None:
+        _at_least("ablations", 1, seeds=self.seeds)
+        _at_least("ablations", 0, seconds=self.seconds)
+
 
 @strict
 @dataclass
 class InspectPart:
     texts: int = 64  # of the validation text
     seconds: Number = 0.0
+
+    def validate_counts(self) -> None:
+        _at_least("inspect", 1, texts=self.texts)
+        _at_least("inspect", 0, seconds=self.seconds)
 
 
 @dataclass

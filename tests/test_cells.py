@@ -1,0 +1,72 @@
+"""Cells that fail, cells that two processes want, and what is left behind."""
+
+import json
+import multiprocessing
+import time
+
+import pytest
+
+from triune import TriuneError
+from triune.cells import Cell, Engine, close_processes, run_cell, run_cells, run_missing, write_record
+
+
+def write_number(record, identity, number, seconds=0.0):
+    """A cell that says how often it was run."""
+    with (record.parent.parent / f"ran-{number}").open("a") as file:
+        file.write("x")
+    time.sleep(seconds)
+    return write_record(record, {"identity": identity, "number": number})
+
+
+def fail(**ignored):
+    raise TriuneError("this one cannot be done")
+
+
+def cell(folder, number, run=write_number, **more):
+    record = folder / "cells" / f"{number}.json"
+    arguments = {"record": record, "identity": str(number), "number": number, **more}
+    return Cell(f"cell {number}", run, arguments, record, str(number))
+
+
+def test_what_is_finished_is_told_and_not_run_again(tmp_path):
+    cells = [cell(tmp_path, number) for number in range(3)]
+    run_cell(cells[1])
+    heard = []
+    records = run_missing(cells, Engine(workers=1), lambda one, record, before: heard.append((one.title, before)))
+    assert [record["number"] for record in records] == [0, 1, 2]
+    assert sorted(heard) == [("cell 0", False), ("cell 1", True), ("cell 2", False)]
+    assert all((tmp_path / f"ran-{number}").read_text() == "x" for number in range(3))
+    assert sorted(path.name for path in (tmp_path / "cells").iterdir()) == ["0.json", "1.json", "2.json"]
+
+
+def test_a_record_of_something_else_is_left_alone(tmp_path):
+    other = cell(tmp_path, 1)
+    write_record(other.record, {"identity": "another"})
+    with pytest.raises(TriuneError, match="of another recipe, model or data"):
+        run_missing([other], Engine(workers=1), lambda *ignored: None)
+    assert json.loads(other.record.read_text()) == {"identity": "another"}
+
+
+def test_two_processes_do_a_cell_once(tmp_path):
+    """As after a kill, when a job of the run before is still at it."""
+    slow = cell(tmp_path, 7, seconds=1.0)
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=run_cell, args=(slow,)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert (tmp_path / "ran-7").read_text() == "x"
+    assert list(tmp_path.rglob("*.lock")) == []
+
+
+def test_a_failure_does_not_wait_for_the_others(tmp_path):
+    close_processes()
+    cells = [cell(tmp_path, 1, fail), cell(tmp_path, 2, seconds=60.0)]
+    began = time.monotonic()
+    with pytest.raises(TriuneError, match="this one cannot be done"):
+        list(run_cells(cells, Engine(workers=2)))
+    for child in multiprocessing.active_children():
+        child.join(20)
+    assert multiprocessing.active_children() == []
+    assert time.monotonic() - began < 50
