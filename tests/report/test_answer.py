@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from tests.report import made
@@ -63,7 +65,9 @@ def test_everything_there_is_has_a_statement(gathered):
     assert statements["Noise"].leans == "shared"
     assert "On none of 2 cells is a difference between standard and shared shown." in statements["Other tasks"].text
     time = statements["Training time"].text
-    assert "5.0 to 25.0 % shorter" in time
+    assert "5.0 to 25.0 % shorter than with standard (medians of 3 epochs, 2 tasks)" in time
+    assert statements["Parameters"].leans == "fact"
+    assert "only rounded otherwise" in statements["What was run"].text
     assert "its arithmetic is 10.0 % less. On 1 the saving is more than arithmetic gives" in time
     assert "shown to differ from standard: shared-signed" in statements["Ablations"].text
 
@@ -94,3 +98,54 @@ def test_several_pre_trainings_are_tested(tmp_path, losses, verdict, leans):
     statement = said(gather([tmp_path]))["Pre-training loss"]
     assert f"Over 3 seeds {verdict}" in statement.text
     assert statement.leans == leans
+
+
+def test_what_the_design_can_show_is_said(tmp_path):
+    made.write_tasks(tmp_path, "none")
+    text = said(gather([tmp_path]))["Tasks"].text
+    assert "The largest difference (shared − standard), M" in text
+    assert "(interval not corrected), is not shown either." in text
+    # Student's t with 2 degrees of freedom at 0.05 / 4, two-sided, is 8.86; over the root of 3 seeds
+    assert "with 3 seeds and 4 comparisons" in text
+    assert "more than 5.1 times its standard deviation" in text
+
+
+def test_records_of_one_model_are_not_called_missing(tmp_path):
+    made.write_run(tmp_path / "runs" / "shared", "shared", 1.5)
+    made.task_record(tmp_path / "tasks", "sst2", "shared", 1, 30)
+    made.noise_record(tmp_path / "noise", "sst2", "shared", 1, 10.0)
+    made.transfer_record(tmp_path / "transfer", "mnli", "shared", 1, {"mnli": 20, "mrpc": 60})
+    statements = said(gather([tmp_path]))
+    for topic in ("Pre-training loss", "Tasks", "Noise", "Other tasks"):
+        assert statements[topic].text == "Records of one model only: nothing to compare."
+        assert statements[topic].leans == "alone"
+    assert statements["Training time"].leans == "missing"
+
+
+def rewrite(path, change):
+    record = json.loads(path.read_text())
+    change(record)
+    made.write(path, record)
+
+
+def test_the_reference_of_times_is_known_by_its_operator(tmp_path):
+    made.time_record(tmp_path, "cola", 0.75, 0.9)
+
+    def rename(record):
+        record["reference"] = record["contestants"][0]["model"] = "mine"
+
+    rewrite(tmp_path / "cola.json", rename)
+    assert "25.0 % shorter" in said(gather([tmp_path]))["Training time"].text
+
+
+def test_other_operators_beyond_arithmetic_are_a_warning(tmp_path):
+    made.time_record(tmp_path, "cola", 0.95, 0.9)
+
+    def add(record):
+        other = {"model": "symmetric", "operator": "symmetric", "ratio": 0.8, "flop_ratio": 0.92}
+        record["contestants"].append(record["contestants"][1] | other)
+
+    assert "with care" not in said(gather([tmp_path]))["Training time"].text
+    rewrite(tmp_path / "cola.json", add)
+    text = said(gather([tmp_path]))["Training time"].text
+    assert "Read it with care: others save more than arithmetic gives, symmetric 20.0 % (arithmetic 8.0 %)." in text

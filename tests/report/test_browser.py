@@ -100,6 +100,16 @@ def test_tables_are_sorted_by_their_headers(opened, page):
     assert column(shown, table, 1) == ["MNLI", "MRPC", "SQuAD v1.1", "SST-2"]
 
 
+def test_rows_that_sum_up_the_others_stay_at_the_end(opened, page):
+    shown = opened(page)
+    button = shown.locator("#table-6-1 thead th").first.get_by_role("button")
+    ours, pinned = ["MNLI", "MRPC"], ["always the larger class", "MNLI, paper", "MRPC, paper"]
+    assert column(shown, "table-6-1", 1) == [*ours, *pinned]
+    button.click()
+    button.click()
+    assert column(shown, "table-6-1", 1) == [*reversed(ours), *pinned]
+
+
 def test_cells_of_all_kinds_are_ordered(opened, page):
     """Signs, percent, spreads, thousands and bounds; what holds nothing comes last, whichever way."""
     shown = opened(page)

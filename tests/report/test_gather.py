@@ -81,6 +81,37 @@ def test_a_record_with_a_thing_for_a_name_is_an_error(tmp_path):
         gather([tmp_path])
 
 
+@pytest.mark.parametrize(
+    ("file", "place", "value", "wrong"),
+    [
+        ("noise/sst2/shared/seed-1.json", ["curves"], "x", "'curves' is not an object"),
+        ("noise/sst2/shared/seed-1.json", ["curves", "typos", 1, "scores"], [], "no list with something in it"),
+        ("noise/sst2/shared/seed-1.json", ["examples", "area", "typos"], [0.5], "are not of one length"),
+        ("transfer/mnli/shared/seed-1.json", ["targets", 0, "right"], [1], "are not of one length"),
+        ("tasks/sst2/shared/seed-1/record.json", ["primary"], "x", "'primary' is not a number"),
+        ("time/cola.json", ["contestants"], [], "'contestants' is no list with something in it"),
+        ("time/cola.json", ["contestants", 0, "operator"], None, r"'contestants\[0\].operator' is not text"),
+        ("runs/shared/summary.json", ["validation_loss"], "x", "'validation_loss' is not a number"),
+    ],
+)
+def test_a_record_that_tables_cannot_be_made_from_is_named(tmp_path, file, place, value, wrong):
+    made.noise_record(tmp_path / "noise", "sst2", "shared", 1, 10.0)
+    made.transfer_record(tmp_path / "transfer", "mnli", "shared", 1, {"mnli": 20})
+    made.task_record(tmp_path / "tasks", "sst2", "shared", 1, 30)
+    made.time_record(tmp_path / "time", "cola", 0.9, 0.9)
+    made.write_run(tmp_path / "runs" / "shared", "shared", 1.5)
+    gather([tmp_path])
+    record = inner = json.loads((tmp_path / file).read_text())
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    made.write(tmp_path / file, record)
+    with pytest.raises(TriuneError, match=wrong) as raised:
+        gather([tmp_path])
+    assert file in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
 def test_models_data_and_searches_are_not_looked_at(tmp_path):
     made.task_record(tmp_path, "sst2", "shared", 1, 30)
     model = tmp_path / "sst2" / "shared" / "seed-1" / "model"

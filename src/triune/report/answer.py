@@ -1,46 +1,31 @@
 """The short answer: what the records support, in plain words, and nothing more."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from triune.evaluation.comparing import REFERENCE
 from triune.evaluation.significance import ALPHA, Comparison, Paired, seed_test
+from triune.report.answer_time import time_statement
 from triune.report.gather import Gathered, gather
+from triune.report.scores import signed
+from triune.report.statement import (
+    SHARED,
+    Statement,
+    Tally,
+    counted,
+    model_pair,
+    p_value,
+    rest,
+    some,
+    statement,
+    tally_of,
+)
 
 Record = dict[str, Any]
 
 QUESTION = "Does self-attention need separate weights?"
-SHARED = "shared"
-
-
-@dataclass
-class Statement:
-    topic: str
-    text: str
-    section: str  # the part of the page that holds the evidence
-    leans: str = "none"  # for whom it speaks: standard, shared, both, none; or fact, or missing
-
-
-@dataclass
-class Tally:
-    """Comparisons between the two models, by what they show."""
-
-    standard: list[str]
-    shared: list[str]
-    none: list[str]
-
-    @property
-    def count(self) -> int:
-        return len(self.standard) + len(self.shared) + len(self.none)
-
-    @property
-    def leans(self) -> str:
-        if self.standard and self.shared:
-            return "both"
-        return "standard" if self.standard else "shared" if self.shared else "none"
 
 
 def short_answer(roots: Sequence[Path], found: Gathered | None = None) -> list[str]:
@@ -50,8 +35,8 @@ def short_answer(roots: Sequence[Path], found: Gathered | None = None) -> list[s
 
 
 def headline(found: Gathered) -> str:
-    pair = _pair(found)
-    tally = _tally(found.comparisons, pair) if pair else None
+    pair = model_pair(found)
+    tally = tally_of(found.comparisons, pair) if pair else None
     if pair is None or tally is None or not tally.count:
         return "Not answered by these records: they hold no scores of both a standard and a shared model."
     tasks = f"{tally.count} task{'' if tally.count == 1 else 's'}"
@@ -59,17 +44,17 @@ def headline(found: Gathered) -> str:
     if tally.leans == "standard":
         return (
             f"In these runs separate weights are shown to do better on {ahead['standard']} and shared weights on none; "
-            f"{_rest(tally)}."
+            f"{rest(tally)}."
         )
     if tally.leans == "shared":
         return (
             f"In these runs shared weights are shown to do better on {ahead['shared']} and separate weights on none; "
-            f"{_rest(tally)}."
+            f"{rest(tally)}."
         )
     if tally.leans == "both":
         return (
             f"In these runs it depends on the task: separate weights are shown to do better on {ahead['standard']}, "
-            f"shared weights on {len(tally.shared)}; {_rest(tally)}."
+            f"shared weights on {len(tally.shared)}; {rest(tally)}."
         )
     return (
         f"Undecided in these runs: on none of {tasks} is a difference between separate and shared weights shown. That "
@@ -85,29 +70,9 @@ def statements(found: Gathered) -> list[Statement]:
         _tasks(found),
         _noise(found),
         _transfer(found),
-        _time(found),
+        time_statement(found),
         _ablations(found),
     ]
-
-
-def _pair(found: Gathered) -> tuple[str, str] | None:
-    """The labels of the two models that the question is about."""
-    first = {operator: label for label, operator in reversed(found.models.items())}
-    return (first[REFERENCE], first[SHARED]) if {REFERENCE, SHARED} <= first.keys() else None
-
-
-def _tally(comparisons: Sequence[Comparison], pair: tuple[str, str]) -> Tally:
-    tally = Tally([], [], [])
-    for one in comparisons:
-        if {one.a, one.b} == set(pair):
-            which = tally.none if one.better is None else tally.standard if one.better == pair[0] else tally.shared
-            which.append(one.task)
-    return tally
-
-
-def _rest(tally: Tally) -> str:
-    count = len(tally.none)
-    return f"on the other {count} no difference is shown" if count else "none is left undecided"
 
 
 def _what_was_run(found: Gathered) -> Statement:
@@ -119,7 +84,11 @@ def _what_was_run(found: Gathered) -> Statement:
     )
     said = "; ".join(sizes) if sizes else "No pre-training runs are among the records"
     if found.pocket:
-        said += ". The data are a small made-up world (the pocket benchmark): nothing follows for real text"
+        said += (
+            ". The data are a small made-up world (the pocket benchmark): nothing follows for real text. "
+            "Scores of models of this size can move by 10 to 20 points when the same pre-training is only rounded "
+            "otherwise (docs/pocket.md)"
+        )
     elif any(one["subset"] for one in found["finetuning"]):
         said += ". Some tasks are subsets of the official data"
     return Statement("What was run", f"{said}.", "methods", "fact" if runs else "missing")
@@ -138,21 +107,27 @@ def _parameters(found: Gathered) -> Statement:
                 f"{rows[SHARED]['saved']['attention_without_biases']:.2f} % of the weights that make queries, keys and "
                 "values."
             )
-    pair = _pair(found)
+    pair = model_pair(found)
     counts = {run["label"]: run["parameters"] for run in found["pretraining"]}
     if pair and set(pair) <= counts.keys():
         a, b = (counts[label] for label in pair)
         said.append(f"The models of these runs: {b:,} instead of {a:,} ({100 * (1 - b / a):.2f} % less).")
-    return _statement("Parameters", said, "table-4", "triune params --json", "shared")
+    return statement("Parameters", said, "table-4", "triune params --json", "fact")
 
 
 def _loss(found: Gathered) -> Statement:
     """Validation loss after pre-training; seeds that both have are paired."""
-    pair = _pair(found)
+    pair = model_pair(found)
     runs = found["pretraining"]
     losses = [{run["seed"]: run["validation_loss"] for run in runs if run["label"] == label} for label in pair or ()]
     if pair is None or not all(losses):
-        return _statement("Pre-training loss", [], "figure-2", "triune pretrain RECIPE --data BLOCKS --out RUN")
+        return statement(
+            "Pre-training loss",
+            [],
+            "figure-2",
+            "triune pretrain RECIPE --data BLOCKS --out RUN",
+            models=[run["label"] for run in runs],
+        )
     a, b = (mean(one.values()) for one in losses)
     difference = f"{'+' if b > a else '−'}{abs(b - a):.3f}"
     said = f"Validation loss {b:.3f} nats with {pair[1]}, {a:.3f} with {pair[0]} ({difference})."
@@ -168,27 +143,64 @@ def _loss(found: Gathered) -> Statement:
     leans = "none" if not shown else "standard" if a < b else "shared"
     return Statement(
         "Pre-training loss",
-        f"{said} Over {len(seeds)} seeds {verdict} (paired t test, p {_p(p)}).",
+        f"{said} Over {len(seeds)} seeds {verdict} (paired t test, p {p_value(p)}).",
         "figure-2",
         leans,
     )
 
 
 def _tasks(found: Gathered) -> Statement:
-    pair = _pair(found)
-    tally = _tally(found.comparisons, pair) if pair else Tally([], [], [])
+    pair = model_pair(found)
+    tally = tally_of(found.comparisons, pair) if pair else Tally([], [], [])
     if pair is None or not tally.count:
-        return _statement("Tasks", [], "table-1", "triune finetune MODEL... --task glue --seeds 3 --out OUT")
-    seeds = min(one.seeds for one in found.comparisons if {one.a, one.b} == set(pair))
+        return statement(
+            "Tasks",
+            [],
+            "table-1",
+            "triune finetune MODEL... --task glue --seeds 3 --out OUT",
+            models=_models(found, "finetuning"),
+        )
+    tested = [one for one in found.comparisons if {one.a, one.b} == set(pair)]
+    seeds = min(one.seeds for one in tested)
     text = (
-        f"{_counted(tally, pair)} Tested over examples and over {seeds} fine-tuning seed{'' if seeds == 1 else 's'}, "
+        f"{counted(tally, pair)} Tested over examples and over {seeds} fine-tuning seed{'' if seeds == 1 else 's'}, "
         f"corrected for all {len(found.comparisons)} comparisons (Holm)."
     )
-    if seeds < 2:
+    text += f" {_largest(tested, pair)}"
+    if seeds > 1:
+        text += f" {_power(seeds, len(found.comparisons))}"
+    else:
         text += " With one seed nothing is said about the noise of training."
     if all(_checkpoints(found, label) == 1 for label in pair):
         text += " Each was pre-trained once: this is about these two pre-trained models, not yet about the two kinds."
     return Statement("Tasks", text, "table-1", tally.leans)
+
+
+def _largest(tested: Sequence[Comparison], pair: tuple[str, str]) -> str:
+    one = max(tested, key=lambda one: abs(one.effect))
+    turn = 1 if one.b == pair[1] else -1
+    low, high = sorted(turn * end for end in one.interval)
+    what = (
+        f"The largest difference ({pair[1]} − {pair[0]}), {one.task} {signed(turn * one.effect)} [{signed(low)}, "
+        f"{signed(high)}] (interval not corrected), is "
+    )
+    return what + ("shown." if one.better else "not shown." if len(tested) == 1 else "not shown either.")
+
+
+def _power(seeds: int, comparisons: int) -> str:
+    """What the test over seeds asks of the clearest of the differences, which Holm corrects by their number."""
+    from scipy import stats
+
+    factor = stats.t.ppf(1 - ALPHA / (2 * comparisons), seeds - 1) / seeds**0.5
+    return (
+        f"The design sets a limit: with {seeds} seeds and {comparisons} comparison{'' if comparisons == 1 else 's'} "
+        f"even the clearest difference is shown only if its mean is more than {factor:.1f} times its standard "
+        "deviation over seeds."
+    )
+
+
+def _models(found: Gathered, study: str) -> list[str]:
+    return [record["model"] for record in found[study]]
 
 
 def _checkpoints(found: Gathered, label: str) -> int:
@@ -196,21 +208,23 @@ def _checkpoints(found: Gathered, label: str) -> int:
 
 
 def _noise(found: Gathered) -> Statement:
-    pair = _pair(found)
-    tally = _tally(found.noise_comparisons, pair) if pair else Tally([], [], [])
+    pair = model_pair(found)
+    tally = tally_of(found.noise_comparisons, pair) if pair else Tally([], [], [])
     if pair is None or not tally.count:
-        return _statement("Noise", [], "table-5", "triune noise MODEL --task TASK --out OUT")
+        return statement(
+            "Noise", [], "table-5", "triune noise MODEL --task TASK --out OUT", models=_models(found, "noise")
+        )
     a, b = pair
     text = f"What is lost under noise was compared for {tally.count} pairs of a task and a kind of noise: "
     if tally.leans == "none":
         text += f"for none is a difference between {a} and {b} shown."
     else:
-        text += f"{b} is shown to lose less in {_some(tally.shared)}, {a} in {_some(tally.standard)}; {_rest(tally)}."
+        text += f"{b} is shown to lose less in {some(tally.shared)}, {a} in {some(tally.standard)}; {rest(tally)}."
     return Statement("Noise", text, "table-5", tally.leans)
 
 
 def _transfer(found: Gathered) -> Statement:
-    pair = _pair(found)
+    pair = model_pair(found)
     at_home = {
         f"{record['source_title']} → {target['title']}"
         for record in found["transfer"]
@@ -218,31 +232,13 @@ def _transfer(found: Gathered) -> Statement:
         if target["own_task"] or target["out_of_domain"]
     }
     others = [one for one in found.transfer_comparisons if one.task not in at_home]
-    tally = _tally(others, pair) if pair else Tally([], [], [])
+    tally = tally_of(others, pair) if pair else Tally([], [], [])
     if pair is None or not tally.count:
-        return _statement("Other tasks", [], "table-6", "triune transfer MODEL... --out OUT")
-    text = f"Trained on one task, tested on another. {_counted(tally, pair, 'cells')}"
+        return statement(
+            "Other tasks", [], "table-6", "triune transfer MODEL... --out OUT", models=_models(found, "transfer")
+        )
+    text = f"Trained on one task, tested on another. {counted(tally, pair, 'cells')}"
     return Statement("Other tasks", text, "table-6", tally.leans)
-
-
-def _time(found: Gathered) -> Statement:
-    saved, bound, beyond = [], [], 0
-    for record in found["time"]:
-        for one in record["contestants"]:
-            if one["operator"] == SHARED and record["reference"] == REFERENCE:
-                saved.append(100 * (1 - one["ratio"]))
-                bound.append(100 * (1 - one["flop_ratio"]))
-                beyond += saved[-1] > bound[-1]
-    if not saved:
-        return _statement("Training time", [], "figure-3", "triune time --task cola,mnli,mrpc,qnli,rte,qqp --out OUT")
-    text = (
-        f"An epoch with shared attention is {_range(saved)} shorter than with standard (medians, {len(saved)} "
-        f"task{'' if len(saved) == 1 else 's'}{'; below 0 is longer' if min(saved) < 0 else ''}); its arithmetic is "
-        f"{_range(bound)} less."
-    )
-    if beyond:
-        text += f" On {beyond} the saving is more than arithmetic gives: the excess is overhead or noise."
-    return Statement("Training time", text, "figure-3", "fact")
 
 
 def _ablations(found: Gathered) -> Statement:
@@ -264,33 +260,4 @@ def _ablations(found: Gathered) -> Statement:
         else:
             text = f"None of {len(others)} variants is shown to differ from {record['reference']}."
         said.append(text)
-    return _statement("Ablations", said, "ablations", "triune ablate RECIPE --data BLOCKS --out OUT", "fact")
-
-
-def _statement(topic: str, said: Sequence[str], section: str, command: str, leans: str = "none") -> Statement:
-    if said:
-        return Statement(topic, " ".join(said), section, leans)
-    return Statement(topic, f"No records. `{command}` makes them.", section, "missing")
-
-
-def _counted(tally: Tally, pair: tuple[str, str], what: str = "tasks") -> str:
-    if tally.leans == "none":
-        return f"On none of {tally.count} {what} is a difference between {pair[0]} and {pair[1]} shown."
-    return (
-        f"Of {tally.count} {what}, {pair[0]} is shown to be better on {_some(tally.standard)}, {pair[1]} on "
-        f"{_some(tally.shared)}; {_rest(tally)}."
-    )
-
-
-def _some(names: list[str]) -> str:
-    """A number, and which they are where they are few."""
-    return f"{len(names)} ({', '.join(names)})" if 0 < len(names) <= 4 else str(len(names) or "none")
-
-
-def _range(values: Sequence[float]) -> str:
-    low, high = (f"{one:.1f}".replace("-", "−") for one in (min(values), max(values)))
-    return f"{low} %" if low == high else f"{low} to {high} %"
-
-
-def _p(value: float | None) -> str:
-    return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
+    return statement("Ablations", said, "ablations", "triune ablate RECIPE --data BLOCKS --out OUT", "fact")

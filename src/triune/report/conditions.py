@@ -70,18 +70,18 @@ def noise_conditions(records: Sequence[Record]) -> Table:
         ("draws a level", lambda one: one["settings"]["draws"], NOT_SAID),
         ("levels", lambda one: _percents(one["settings"]["levels"]), _percents(paper.TABLE_5_LEVELS)),
         ("rates of corruptions", lambda one: _percents(one["settings"]["rates"]), "Gaussian noise only"),
-        ("development rows", lambda one: f"{one['dev_rows']:,}", "whole development sets"),
+        ("development rows", lambda one: f"{one['task_title']} {one['dev_rows']:,}", "whole development sets"),
         ("fine-tuning seeds", lambda one: one["seed"], NOT_SAID),
     ]
     return _table(records, conditions, lambda one: one["model"])
 
 
 def transfer_conditions(records: Sequence[Record]) -> Table:
-    def targets(record: Record) -> str:
-        return ", ".join(dict.fromkeys(one["title"] for one in record["targets"]))
+    def targets(record: Record) -> list[str]:
+        return [one["title"] for one in record["targets"]]
 
-    def rows(record: Record) -> str:
-        return ", ".join(dict.fromkeys(f"{one['title']} {one['rows']:,}" for one in record["targets"]))
+    def rows(record: Record) -> list[str]:
+        return [f"{one['title']} {one['rows']:,}" for one in record["targets"]]
 
     conditions: list[Condition] = [
         ("trained on", lambda one: one["source_title"], "MNLI, QNLI, QQP, MRPC"),
@@ -105,23 +105,34 @@ def time_conditions(records: Sequence[Record]) -> Table:
         ("mean tokens a row", lambda one: f"{one['task_title']} {one['mean_tokens']:.1f}", NOT_SAID),
         ("measured", lambda one: f"median of {one['rounds']}, interleaved", "once, as far as is said"),
         ("precision", lambda one: one["precision"], NOT_SAID),
+        ("computed by", lambda one: one["contestant"].get("how", NOT_SAID), NOT_SAID),
         ("device", lambda one: one["device"], "RTX A6000"),
     ]
-    return _table(records, conditions, lambda one: one["task_title"])
+    timed = [{**record, "contestant": one} for record in records for one in record["contestants"]]
+    return _table(timed, conditions, lambda one: one["contestant"]["model"])
 
 
 def _table(records: Sequence[Record], conditions: Sequence[Condition], label: Callable[[Record], str]) -> Table:
-    """A condition is equal if every model had the same values, in whatever number of records."""
+    """A condition is equal if every model had the same values, in all and on each task; a list is several values."""
     table = Table("What was equal and what was not", list(_COLUMNS), text_columns=4)
     for name, value, theirs in conditions:
-        by_model: dict[str, list[str]] = {}
+        by_model: dict[str, dict[str, None]] = {}
+        by_task: dict[str, dict[str, set[str]]] = {}
         for record in records:
-            values = by_model.setdefault(label(record), [])
-            if (said := str(value(record))) not in values:
-                values.append(said)
-        distinct = {", ".join(values): None for values in by_model.values()}
-        if len(distinct) == 1:
-            ours, equal = next(iter(distinct)), "yes"
+            said = value(record)
+            values = [str(one) for one in (said if isinstance(said, list) else [said])]
+            by_model.setdefault(label(record), {}).update(dict.fromkeys(values))
+            task = record.get("task") or record.get("source") or ""
+            by_task.setdefault(task, {}).setdefault(label(record), set()).update(values)
+        unequal = [
+            task
+            for task, models in by_task.items()
+            if any(one != next(iter(models.values())) for one in models.values())
+        ]
+        if len({frozenset(values) for values in by_model.values()}) == 1:
+            ours, equal = ", ".join(next(iter(by_model.values()))), "no" if unequal else "yes"
+            if unequal:
+                ours += f" (not the same for all on {', '.join(unequal)})"
         else:
             ours, equal = "; ".join(f"{one}: {', '.join(values)}" for one, values in by_model.items()), "no"
         table.rows.append([name, ours, equal, theirs])

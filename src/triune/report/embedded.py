@@ -18,11 +18,7 @@ COLUMNS = ["study", "file", "model", "operator", "task", "seed", "what", "at", "
 
 def slim_records(found: Gathered) -> list[Record]:
     """Copies of all records: long lists left out with a word where they are, and no path above the results."""
-    roots = sorted({str(one) for root in found.roots for one in (root, root.resolve())}, key=len, reverse=True)
-    return [
-        {key: _slim(value, record["file"], roots) for key, value in record.items() if key != "folder"}
-        for record in found.all()
-    ]
+    return [{key: _slim(value, record["file"]) for key, value in record.items()} for record in _without_roots(found)]
 
 
 def as_script(value: Any) -> str:
@@ -54,28 +50,40 @@ def figures_csv(found: Gathered) -> str:
 
 
 def write_records(found: Gathered, folder: Path) -> Path:
-    """`records.json` with every record as it is, and `records.csv`."""
+    """`records.json` with every record, whole but for paths above the results, and `records.csv`."""
     from triune.files import write_text
 
-    whole = [{key: value for key, value in record.items() if key != "folder"} for record in found.all()]
-    write_text(folder / "records.json", json.dumps({"records": whole}, ensure_ascii=False) + "\n")
+    write_text(folder / "records.json", json.dumps({"records": _without_roots(found)}, ensure_ascii=False) + "\n")
     write_text(folder / "records.csv", figures_csv(found))
     return folder
 
 
-def _slim(value: Any, file: str, roots: Sequence[str]) -> Any:
+def _without_roots(found: Gathered) -> list[Record]:
+    roots = sorted({str(one) for root in found.roots for one in (root, root.resolve())}, key=len, reverse=True)
+    return [{key: _shorten(value, roots) for key, value in record.items() if key != "folder"} for record in found.all()]
+
+
+def _shorten(value: Any, roots: Sequence[str]) -> Any:
     if isinstance(value, dict):
-        return {key: _slim(inner, file, roots) for key, inner in value.items()}
+        return {key: _shorten(inner, roots) for key, inner in value.items()}
     if isinstance(value, list):
-        if len(value) > LONGEST:
-            return f"… {len(value):,} values, in {file}"
-        return [_slim(inner, file, roots) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # JSON has no such number, and a browser would refuse the whole
+        return [_shorten(inner, roots) for inner in value]
     if isinstance(value, str):
         for root in roots:
             if value.startswith(f"{root}/"):
                 return value[len(root) + 1 :]
+    return value
+
+
+def _slim(value: Any, file: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _slim(inner, file) for key, inner in value.items()}
+    if isinstance(value, list):
+        if len(value) > LONGEST:
+            return f"… {len(value):,} values, in {file}"
+        return [_slim(inner, file) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such number, and a browser would refuse the whole
     return value
 
 

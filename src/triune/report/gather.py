@@ -15,6 +15,7 @@ from triune.evaluation.comparing import DEV, RECORD, SCORES, compare_records
 from triune.evaluation.significance import Comparison
 from triune.report.noise import noise_comparisons
 from triune.report.pretraining import run_record
+from triune.report.shapes import wrong_form
 from triune.report.transfer import transfer_comparisons
 from triune.training.run_folder import METRICS, SUMMARY
 
@@ -171,6 +172,7 @@ def _take(path: Path, file: str, found: Gathered) -> None:
     strange = [name for name in (*_KEYS.get(study, ()), "operator") if not isinstance(record.get(name, ""), (str, int))]
     if strange:
         raise TriuneError(f"'{path}': '{strange[0]}' is neither a name nor a number: remove or remake it")
+    _check_form(study, record, path)
     found[study].append({**record, "study": study, "file": file, "folder": str(path.parent.resolve())})
 
 
@@ -182,8 +184,14 @@ def _take_run(run: Path, file: str, found: Gathered) -> None:
     is_variant = ABLATIONS in folders or any((one / f"{ABLATIONS}.json").is_file() for one in run.parents[:2])
     record = run_record(run)
     study = "variants" if is_variant else "pretraining"
+    _check_form(study, record, run / SUMMARY)
     summary_file = file.removesuffix(RUN) + SUMMARY
     found[study].append({**record, "study": study, "file": summary_file, "folder": str(run.resolve())})
+
+
+def _check_form(study: str, record: Record, path: Path) -> None:
+    if wrong := wrong_form(study, record):
+        raise TriuneError(f"'{path}' is a damaged record of the study '{study}': {wrong}; remove or remake it")
 
 
 def _read(path: Path, file: str, found: Gathered) -> Record | None:

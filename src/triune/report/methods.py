@@ -8,6 +8,8 @@ from triune.report.tables import Table
 
 Record = dict[str, Any]
 
+NOT_SET = "not set"
+
 
 def method_tables(found: Gathered) -> list[Table]:
     tables = []
@@ -39,13 +41,14 @@ def _settings(title: str, records: Sequence[Record], settings: Callable[[Record]
 def _values(
     records: Sequence[Record], part: Callable[[Record], Record], label: Callable[[Record], str]
 ) -> Iterator[tuple[str, list[str]]]:
-    """Every setting with its value, or with each value and the models that had it."""
-    found: dict[str, dict[str, list[str]]] = {}
-    for record in records:
-        for name, value in _flat(part(record)):
-            models = found.setdefault(name, {}).setdefault(value, [])
-            if label(record) not in models:
-                models.append(label(record))
+    """Every setting with its value, or with each value and the models that had it; to lack one is a value too."""
+    flat = [(label(record), dict(_flat(part(record)))) for record in records]
+    found: dict[str, dict[str, list[str]]] = {name: {} for _, settings in flat for name in settings}
+    for name, values in found.items():
+        for model, settings in flat:
+            models = values.setdefault(settings.get(name, NOT_SET), [])
+            if model not in models:
+                models.append(model)
     for name, values in found.items():
         if len(values) == 1:
             yield name, [next(iter(values)), "yes"]

@@ -15,6 +15,7 @@ class Table:
     rows: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     text_columns: int = 1  # so many columns hold text and are set left; the others hold figures
+    pinned: int = 0  # so many of the last rows stand for the others (means, the paper's) and are not sorted among them
     # (row, column) of a figure → the files of the records that it came from, as the records name them ("file").
     sources: dict[tuple[int, int], tuple[str, ...]] = field(default_factory=dict)
 

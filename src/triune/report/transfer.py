@@ -125,6 +125,7 @@ def _matrix(study: _Study, model: str) -> Table:
             parts.append(f"{' or '.join(sorted(own))} on the diagonal" if two else " or ".join(sorted(own)))
         majority.append("; ".join(parts) or "–")
     table.rows.append(majority)
+    table.pinned += 1
     at = study.paper_column(model)
     if at is not None:
         _add_paper(table, study, lambda cell: f"{cell[at]:.2f}")
@@ -223,6 +224,7 @@ def _add_paper(table: Table, study: _Study, shown: Callable[[Any], str]) -> None
             cells = dict(zip(TABLE_6_TASKS, TABLE_6[source], strict=True))
             figures = [shown(cells[name]) if name in cells else "–" for name, _ in study.columns]
             table.rows.append([f"{title}, paper", *figures])
+            table.pinned += 1
     table.notes.append(TABLE_6_NOTE)
 
 

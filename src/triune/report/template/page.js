@@ -48,7 +48,7 @@
   };
   const isNothing = (text) => text === "" || text === "–";
   all("table").forEach((table) => {
-    const body = table.tBodies[0];
+    const body = table.tBodies[0]; // means and the paper's rows are in a second one and stay at the end
     const before = [...body.rows];
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, column) => {
