@@ -5,6 +5,8 @@ from typing import Any
 from triune.evaluation.significance import ALPHA
 from triune.report.tables import Table
 
+HARDLY = 0.2  # nats below the unigram entropy
+
 
 def ablation_tables(record: dict[str, Any]) -> list[Table]:
     """Variants in the order of their loss, against the reference."""
@@ -41,6 +43,13 @@ def ablation_tables(record: dict[str, Any]) -> list[Table]:
                 "–" if p is None else ("< 0.001" if p < 0.001 else f"{p:.3f}") + (" †" if p < ALPHA else ""),
             ]
         )
-        if folder or record.get("file"):
-            table.sources[number, 3] = tuple(f"{folder}/{run}".lstrip("/") for run in one["runs"])
+        if record.get("file"):
+            runs = tuple(f"{folder}/{run}".lstrip("/") for run in one["runs"])
+            table.sources |= {(number, 2): runs, (number, 3): runs}
+            table.sources |= {(number, column): (record["file"],) for column in (4, 5)}
+    if stuck := [one["name"] for one in variants if one["validation_loss"] > record["unigram_entropy"] - HARDLY]:
+        table.notes.append(
+            f"Less than {HARDLY} nats below the unigram entropy, these have learnt hardly more than word frequencies, "
+            f"and their order says nothing: {', '.join(stuck)}."
+        )
     return [table]
