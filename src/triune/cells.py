@@ -150,6 +150,7 @@ def _alone_at(cell: Cell) -> Iterator[None]:
     folder = cell.record.parent
     path = folder.parent / f".{folder.name}.{cell.record.name}.lock"
     lock = FileLock(path)
+    new = [one for one in path.parents if not one.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
@@ -160,6 +161,9 @@ def _alone_at(cell: Cell) -> Iterator[None]:
     finally:
         path.unlink(missing_ok=True)
         lock.release()
+        for one in new:  # a cell that failed at once leaves nothing behind
+            if one.is_dir() and not any(one.iterdir()):
+                one.rmdir()
 
 
 def worker_device() -> torch.device:
