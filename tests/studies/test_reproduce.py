@@ -159,7 +159,10 @@ def test_the_plan_alone_writes_nothing(tiny, command, tmp_path):
         (["--set", "finetuning.seed=2"], "unknown key 'finetuning.seed' (did you mean 'seeds'?)"),
         (["--set", "finetuning.tasks=[mnli]"], "'mrpc' is in a study and not in finetuning.tasks"),
         (["--set", "data.tokenizer=x"], "give one of data.tokenizer and data.vocabulary"),
-        (["--set", "pretraining.operators=[sharde]"], "unknown operator 'sharde'"),
+        (
+            ["--set", "pretraining.operators=[sharde]", "--set", "pretraining.settings={}"],
+            "unknown operator 'sharde'",
+        ),
         (["--set", "noise.where=inside"], "where"),
         (["--set", "ablations.variants=nothing"], "unknown recipe 'nothing'"),
         (["--set", "ablations.set=[model.wdith=64]"], "unknown key 'model.wdith'"),
