@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,7 +162,7 @@ def _alone_at(cell: Cell) -> Iterator[None]:
         path.unlink(missing_ok=True)
         lock.release()
         for one in new:  # a cell that failed at once leaves nothing behind
-            if one.is_dir() and not any(one.iterdir()):
+            with suppress(OSError):  # it holds something, or another process was faster
                 one.rmdir()
 
 

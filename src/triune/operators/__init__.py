@@ -1,7 +1,7 @@
 """Attention operators: X → queries, keys and values. Importing this package registers ours."""
 
 from triune.operators.base import NoSettings, Operator
-from triune.operators.registry import build, get, load_plugin, loaded_plugins, names, register, settings_for
+from triune.operators.registry import build, get, in_order, load_plugin, loaded_plugins, names, register, settings_for
 from triune.operators.roles import AttentionShape, Roles, Rotate
 
 # In the order of the paper's tables, then the controls.
@@ -20,6 +20,7 @@ __all__ = [
     "Rotate",
     "build",
     "get",
+    "in_order",
     "kv_tied",
     "load_plugin",
     "loaded_plugins",

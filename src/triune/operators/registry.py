@@ -4,7 +4,7 @@ import dataclasses
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,6 +70,12 @@ def _methods(operator: type[Operator]) -> set[str]:
 
 def names() -> list[str]:
     return list(_OPERATORS)
+
+
+def in_order(labels: Iterable[str]) -> list[str]:
+    """Labels of models as the paper has its operators, then those that are called otherwise, as they come."""
+    order = {name: number for number, name in enumerate(_OPERATORS)}
+    return sorted(labels, key=lambda label: order.get(label, len(order)))
 
 
 def get(name: str) -> type[Operator]:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -86,7 +86,7 @@ class Gathered:
             found |= {record["model"]: record["operator"] for record in self[study]}
         for record in self["time"]:
             found |= {one["model"]: one["operator"] for one in record["contestants"] if one["model"] not in found}
-        return {label: found[label] for label in in_order(found)}
+        return {label: found[label] for label in operators.in_order(found)}
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
@@ -100,12 +100,6 @@ class Gathered:
     @cached_property
     def transfer_comparisons(self) -> list[Comparison]:
         return transfer_comparisons(self["transfer"]) if self["transfer"] else []
-
-
-def in_order(labels: Iterable[str]) -> list[str]:
-    """Operators as the paper has them, then what is called otherwise."""
-    order = {name: number for number, name in enumerate(operators.names())}
-    return sorted(labels, key=lambda label: (order.get(label, len(order)), label))
 
 
 def gather(roots: Sequence[Path]) -> Gathered:

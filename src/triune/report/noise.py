@@ -69,10 +69,8 @@ class _Study:
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.records = records
-        known = operators.names()
-        names = dict.fromkeys(record["model"] for record in records)
-        self.models = sorted(names, key=lambda name: known.index(name) if name in known else len(known))
-        self.reference = REFERENCE if REFERENCE in names else self.models[0]
+        self.models = operators.in_order(dict.fromkeys(record["model"] for record in records))
+        self.reference = REFERENCE if REFERENCE in self.models else self.models[0]
         self.others = [name for name in self.models if name != self.reference]
         titles = {record["task"]: record["task_title"] for record in records}
         first = [task for task in TABLE_5 if task in titles]

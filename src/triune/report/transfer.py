@@ -63,10 +63,8 @@ class _Study:
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.records = records
-        known = operators.names()
-        names = dict.fromkeys(record["model"] for record in records)
-        self.models = sorted(names, key=lambda name: known.index(name) if name in known else len(known))
-        self.reference = REFERENCE if REFERENCE in names else self.models[0]
+        self.models = operators.in_order(dict.fromkeys(record["model"] for record in records))
+        self.reference = REFERENCE if REFERENCE in self.models else self.models[0]
         self.others = [name for name in self.models if name != self.reference]
         self.sources = _paper_order({record["source"]: record["source_title"] for record in records})
         inside: dict[str, str] = {}
