@@ -10,7 +10,6 @@ import torch
 
 from tests.samples import QUICK, sets
 from triune.benchmarks.epoch_time import Epochs, epoch_flops, in_turn, measure_time, time_cell
-from triune.benchmarks.finetune import bench_finetune
 from triune.data.batches import training_plan
 from triune.data.encoded import encode_pairs
 from triune.data.tasks import get_task, load_split
@@ -205,15 +204,6 @@ def test_models_that_differ_in_more_than_the_operator_are_refused(samples, recip
 def test_questions_are_no_task_of_whole_texts(samples, recipe, configs, tmp_path):
     with pytest.raises(TriuneError, match=r"SQuAD v1.1 is no task of whole texts"):
         time_cell(TaskData("squad-v1.1", str(samples.data)), configs, str(samples.tokenizer), recipe, 1, tmp_path)
-
-
-def test_the_benchmark_against_transformers_uses_the_same_epochs(samples, recipe):
-    result = bench_finetune(["rte"], samples.data, str(samples.tokenizer), "tiny", ["shared"], recipe, 16, 1)
-    theirs, ours = result["results"]
-    assert (theirs["contestant"], ours["contestant"]) == ("transformers", "triune shared")
-    assert ours["how"] == "attention sdpa, not captured, grouped by length"
-    assert ours["milliseconds_a_step"] == pytest.approx(1e3 * ours["seconds"] / 2)
-    assert ours["times_faster"] == theirs["seconds"] / ours["seconds"]
 
 
 # Tables

@@ -5,7 +5,19 @@ from typing import Annotated
 
 import typer
 
-from triune.commands import data, epoch_time, finetuning, inspection, models, noise, report, studies, training, transfer
+from triune.commands import (
+    bench,
+    data,
+    epoch_time,
+    finetuning,
+    inspection,
+    models,
+    noise,
+    report,
+    studies,
+    training,
+    transfer,
+)
 from triune.errors import TriuneError, one_line
 from triune.version import __version__
 
@@ -17,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for area in (models, data, training, finetuning, inspection, noise, transfer, epoch_time, studies, report):
+for area in (models, data, training, finetuning, inspection, noise, transfer, epoch_time, studies, report, bench):
     area.add_to(app)
 
 

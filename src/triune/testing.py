@@ -1,13 +1,11 @@
 """Checks that hold for every operator, run by registration alone.
 
-Our own tests run `ONCE` and `PER_FORM` over all registered operators. For an operator of your own:
+Our own tests run `ONCE` and `PER_FORM` over all registered operators. In those of an operator of your own:
 
-    from triune.testing import check_operator
-
-    def test_mine():
-        check_operator("mine")
+    triune.testing.check_operator("mine")
 """
 
+import itertools
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +14,7 @@ from typing import Any
 import torch
 
 from triune import operators
+from triune.kernels.one_tensor.reference import one_tensor_reference
 from triune.kernels.reference import reference_attention
 from triune.kernels.rotary import rotary_tables, rotate
 from triune.models.configuration import TriuneConfig
@@ -76,9 +75,9 @@ def attend(roles: Roles, mask: torch.Tensor | None = None) -> torch.Tensor:
     return output if roles.output_scale_ND is None else output * roles.output_scale_ND
 
 
-def _tiny_operator(operator: str) -> Operator:
+def _tiny_operator(operator: str, settings: dict[str, Any] | None = None) -> Operator:
     torch.manual_seed(3)
-    built = operators.build(operator, AttentionShape(width=8, heads=2)).double()
+    built = operators.build(operator, AttentionShape(width=8, heads=2), settings).double()
     with torch.no_grad():
         for parameter in built.parameters():
             parameter.copy_(torch.randn_like(parameter))
@@ -101,6 +100,35 @@ def check_gradients(operator: str) -> None:
         return attend(torch.func.functional_call(built, given, (hidden, turn)), mask)
 
     assert torch.autograd.gradcheck(run, (hidden, *values))
+
+
+def check_one_tensor_equals_roles(operator: str) -> None:
+    """Where an operator says that it is one tensor: the attention of its roles and its gradients, in all settings."""
+    if not operators.get(operator).is_one_tensor:
+        return
+    hidden = torch.randn(2, 3, 8, dtype=torch.float64)
+    cos, sin = (table.double() for table in rotary_tables(torch.arange(3).expand(2, 3), 4, 100.0))
+    turns = [(_unchanged, None), (partial(rotate, cos=cos, sin=sin), (cos.flatten(0, 2), sin.flatten(0, 2)))]
+    for given, folded, (turn, rotary) in itertools.product(setting_choices(operator), (False, True), turns):
+        built = _tiny_operator(operator, given)
+        if folded:
+            built.fold(torch.nn.Linear(8, 8).double())
+        one = built.one_tensor(hidden)
+        shared_MND = one.shared_BTND.flatten(0, 1)
+        assert shared_MND.data_ptr() == one.shared_BTND.data_ptr(), "one_tensor must give a view"
+        scales = (one.score_scale_ND, one.value_scale_ND)
+        context = one_tensor_reference(shared_MND, *scales, max_length=3, rotary=rotary).view(2, 3, 2, 4)
+        parameters = list(built.parameters())
+        got, expected = (
+            [output, *torch.autograd.grad(output.sin().sum(), parameters)]
+            for output in (context, attend(built(hidden, turn)))
+        )
+        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-11)
+        assert built.bfloat16().one_tensor(hidden.bfloat16()).score_scale_ND.dtype == torch.float32
+
+
+def _unchanged(x: torch.Tensor) -> torch.Tensor:
+    return x
 
 
 def check_sdpa_equals_reference(operator: str, form: str) -> None:
@@ -138,7 +166,7 @@ def check_values_are_not_rotated(operator: str) -> None:
     """Whatever the rotation does, it does to queries and keys only."""
     built = _tiny_operator(operator)
     hidden = torch.randn(2, 3, 8, dtype=torch.float64)
-    plain, turned = built(hidden, lambda x: x), built(hidden, lambda x: -3 * x)
+    plain, turned = built(hidden, _unchanged), built(hidden, lambda x: -3 * x)
     torch.testing.assert_close(turned.value_BNTD, plain.value_BNTD)
     scores = [roles.query_BNTD @ roles.key_BNTD.transpose(-1, -2) for roles in (plain, turned)]
     torch.testing.assert_close(scores[1], 9 * scores[0])
@@ -244,7 +272,12 @@ def check_overfits_small_batch(operator: str, form: str) -> None:
     raise AssertionError(f"'{operator}' did not learn a small batch by heart: loss {loss.item():.3f} after 300 steps")
 
 
-ONCE: list[Callable[[str], None]] = [check_gradients, check_values_are_not_rotated, check_declared_parameters]
+ONCE: list[Callable[[str], None]] = [
+    check_gradients,
+    check_one_tensor_equals_roles,
+    check_values_are_not_rotated,
+    check_declared_parameters,
+]
 PER_FORM: list[Callable[[str, str], None]] = [
     check_sdpa_equals_reference,
     check_padding_changes_nothing,

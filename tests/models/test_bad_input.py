@@ -124,6 +124,11 @@ def test_input_too_long():
         small_model("shared")(torch.zeros(1, 25, dtype=torch.long))
 
 
+def test_mask_of_another_shape():
+    with message("mask is (1, 11)", "input (2, 11)", "each token"):
+        small_model("shared")(torch.zeros(2, 11, dtype=torch.long), torch.ones(1, 11))
+
+
 def test_checkpoint_of_another_operator(tmp_path):
     small_model("symmetric").save_pretrained(tmp_path)
     with message(str(tmp_path), "holds the operator 'symmetric'", "asks for 'shared'", "operator='symmetric'"):

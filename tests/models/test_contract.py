@@ -228,7 +228,7 @@ def test_no_mask_is_made_where_none_is_needed(monkeypatch):
         seen.append(attention_mask)
         return core.function(module, query, key, value, attention_mask, **kwargs)
 
-    monkeypatch.setattr(dispatch, "choose", lambda implementation: core._replace(function=spy))
+    monkeypatch.setattr(dispatch, "choose", lambda implementation, situation=None: core._replace(function=spy))
     model = small_model("shared")
     torch.compile(model, backend="eager")(small_batch()["input_ids"])
     model(small_batch()["input_ids"])

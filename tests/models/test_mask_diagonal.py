@@ -72,7 +72,7 @@ def test_it_is_saved_and_loaded(inputs, tmp_path):
 def test_an_attention_without_masks_is_refused(inputs):
     model = small_model("shared", mask_diagonal=True)
     model.config._attn_implementation = "flex_attention"
-    with pytest.raises(TriuneError, match="mask_diagonal needs attn_implementation 'eager' or 'sdpa'"):
+    with pytest.raises(TriuneError, match="mask_diagonal needs attn_implementation 'triune', 'sdpa' or 'eager'"):
         model(**inputs)
 
 

@@ -155,6 +155,7 @@ class Base(Operator):
         ('@register("x-test")\nclass X: pass', "must be a subclass of triune.Operator"),
         ('@register("x-test")\nclass X(Operator): pass', "must say its summary"),
         ('@register("x-test")\nclass X(Operator): summary = scores = decoder_cache = "a"', "must implement forward"),
+        ('@register("x-test")\nclass X(Base): is_one_tensor = True', "must implement one_tensor"),
         ('@register("x-test")\nclass X(Base): Settings = dict', "must be a dataclass"),
         ('@dataclass\nclass S: size: int\n@register("x-test")\nclass X(Base): Settings = S', "'size' needs a default"),
         ('@register("x-test")\n@register("y-test")\nclass X(Base): pass', "registered as 'y-test' already"),

@@ -1,1 +1,1 @@
-"""Measurements: parameters now; FLOPs, step time and kernels as they come."""
+"""Measurements: parameters, FLOPs, epochs of fine-tuning, and what `triune bench` sets side by side."""

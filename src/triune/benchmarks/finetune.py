@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -22,7 +21,9 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback
 
-from triune.benchmarks.epoch_time import Contestant, Epochs, in_turn, training_rows, wait_for
+from triune.benchmarks.epoch_time import Contestant, Epochs, in_turn, training_rows
+from triune.benchmarks.record import bench_device, record_of
+from triune.benchmarks.timing import wait_for
 from triune.data.batches import training_plan
 from triune.data.encoded import Encoded, encode_pairs
 from triune.data.tokenizer import load_tokenizer
@@ -45,7 +46,7 @@ def bench_finetune(
     rounds: int,
 ) -> dict[str, Any]:
     """Seconds of a warm epoch for each task and contestant."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = bench_device()
     tokenizer = load_tokenizer(tokenizer_name)
     results = []
     for name in tasks:
@@ -79,14 +80,8 @@ def bench_finetune(
                     "how": contestants[key].how,
                 }
             )
-    return {
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-        "size": size,
-        "batch": recipe.training.batch,
-        "precision": recipe.training.precision,
-        "rounds": rounds,
-        "results": results,
-    }
+    settings = {"size": size, "batch": recipe.training.batch, "precision": recipe.training.precision, "rounds": rounds}
+    return record_of("finetune", device, None, settings=settings, results=results)
 
 
 class _Theirs:

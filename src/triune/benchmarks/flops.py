@@ -22,3 +22,12 @@ def forward_flops_a_token(config: TriuneConfig, tokens: int, predicted_share: fl
 def training_flops_a_token(config: TriuneConfig, tokens: int, predicted_share: float) -> float:
     """The backward pass has two products for each of the forward's."""
     return 3 * forward_flops_a_token(config, tokens, predicted_share)
+
+
+def step_bytes(parameters: int) -> float:
+    """Bytes that a training step must move for its float32 weights, whatever it does with activations.
+
+    Weights are read forward and backward, gradients written, read for their norm and by AdamW, which also reads and
+    writes weights and both moments: 11 numbers a weight.
+    """
+    return 4.0 * 11 * parameters

@@ -36,7 +36,6 @@ def add_to(app: typer.Typer) -> None:
     app.command("finetune")(finetune)
     app.command("compare")(compare)
     app.command("predict")(predict)
-    app.command("bench-finetune")(bench_finetune)
 
 
 def tasks() -> None:
@@ -158,27 +157,6 @@ def predict(
     with text_in_place(out) as write:
         for answer in predictor.answers(rows, columns, batch):
             write(json.dumps(answer, ensure_ascii=False) + "\n")
-
-
-def bench_finetune(
-    tokenizer: Annotated[str, typer.Option(help="Folder or hub name of a tokenizer.")],
-    task: Annotated[str, typer.Option(help="Tasks of whole texts, with commas.")] = "cola,mrpc,rte",
-    data_dir: Annotated[Path | None, typer.Option(help="As for `triune finetune`.")] = None,
-    size: Annotated[str, typer.Option(help="Size of the models: tiny, mini, small, medium, base, large.")] = "base",
-    operator: Annotated[str, typer.Option(help="Operators of ours, with commas.")] = "standard,shared",
-    rows: Annotated[int | None, typer.Option(help="Of the training split, at most.")] = None,
-    rounds: Annotated[int, typer.Option(help="Warm epochs of each, in turn.", min=1)] = 3,
-    set_: SetOption = None,
-) -> None:
-    """Measure a warm epoch of fine-tuning against transformers' Trainer with its own BERT. Prints JSON."""
-    import json
-
-    from triune.benchmarks.finetune import bench_finetune as run
-    from triune.training.finetune_recipe import load_finetune_recipe
-
-    recipe = load_finetune_recipe("strong", set_)
-    tasks, operators = ([one.strip() for one in given.split(",") if one.strip()] for given in (task, operator))
-    print(json.dumps(run(tasks, data_dir, tokenizer, size, operators, recipe, rows, rounds), indent=2))
 
 
 def _check_mean(name: str | None) -> None:

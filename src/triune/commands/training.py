@@ -10,7 +10,6 @@ import typer
 def add_to(app: typer.Typer) -> None:
     app.command("pretrain")(pretrain)
     app.command("curves")(curves)
-    app.command("bench-step")(bench_step)
 
 
 def pretrain(
@@ -43,22 +42,6 @@ def pretrain(
     if "validation_loss" in summary and int(os.environ.get("RANK", "0")) == 0:
         draw_curves([out], out / "loss.svg")
         print(summary_line(summary))
-
-
-def bench_step(
-    recipe: Annotated[str, typer.Argument(help="pocket, sprint, paper-base, or the path of a recipe in YAML.")],
-    data: Annotated[Path, typer.Option(help="Folder made by `triune prepare`.")],
-    operator: Annotated[str | None, typer.Option(help="Attention operator, instead of the recipe's.")] = None,
-    steps: Annotated[int, typer.Option(help="Steps to measure.")] = 100,
-) -> None:
-    """Measure a recipe's training step in a bare loop: what `triune pretrain` can reach at best. Prints JSON."""
-    import json
-
-    from triune.benchmarks.step import bare_loop
-    from triune.training.recipe import load_recipe, swap_operator
-
-    chosen = load_recipe(recipe, swap_operator(operator) if operator else [])
-    print(json.dumps(bare_loop(chosen, data, steps), indent=2))
 
 
 def curves(

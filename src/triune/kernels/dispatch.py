@@ -1,31 +1,130 @@
 """The one place that decides which core computes attention.
 
-The choice follows `attn_implementation`: "eager" is our reference, everything else is what transformers has
-registered under that name. There is no fallback: an implementation that cannot run fails and says so.
+`attn_implementation` asks for one: "triune" is automatic, the one-tensor kernels where they can run and SDPA elsewhere,
+with the reason; "one_tensor" is these kernels or an error; "sdpa" never takes them; "eager" is our reference; any other
+name is what transformers has registered under it.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+import torch
+from torch import nn
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
+from transformers.utils import logging
 
 from triune.errors import TriuneError
+from triune.kernels import one_tensor
 from triune.kernels.reference import reference_attention
+
+logger = logging.get_logger(__name__)
+
+AUTOMATIC, FORCED = "triune", "one_tensor"  # values of attn_implementation
+ONE_TENSOR, REFERENCE, SDPA = "one-tensor", "reference", "sdpa"  # names of cores
+NOT_ONE_TENSOR = "queries, keys and values are not one tensor"
 
 
 class AttentionCore(NamedTuple):
     name: str
     reason: str
     gives_maps: bool
-    function: Callable[..., tuple[Any, Any]]
+    function: Callable[..., Any]
 
 
-def choose(implementation: str | None) -> AttentionCore:
+class Situation(NamedTuple):
+    """What the choice depends on besides `attn_implementation`."""
+
+    is_one_tensor: bool  # of the operator
+    head_width: int
+    device: torch.device
+    dtype: torch.dtype  # of the projection's output
+    mask: Literal["none", "keys", "packed", "other"] = "none"  # keys: (rows, tokens)
+    mask_diagonal: bool = False
+
+
+def choose(implementation: str | None, situation: Situation | None = None) -> AttentionCore:
+    """The core for a situation. Without one: what the name alone asks for, or an error where there is no such name."""
+    asked = f"attn_implementation is {implementation!r}"
     if implementation in ("eager", None):
-        return AttentionCore("reference", f"attn_implementation is {implementation!r}", True, reference_attention)
+        return AttentionCore(REFERENCE, asked, True, reference_attention)
+    if implementation in (AUTOMATIC, FORCED):
+        hindrance = None if situation is None else _hindrance(situation)
+        if hindrance is None:
+            return AttentionCore(ONE_TENSOR, asked, False, one_tensor.attention)
+        if implementation == FORCED:
+            raise TriuneError(_refusal(hindrance))
+        return AttentionCore(SDPA, hindrance, False, ALL_ATTENTION_FUNCTIONS[SDPA])
     try:
         function = ALL_ATTENTION_FUNCTIONS[implementation]
     except KeyError:
         known = ", ".join(["eager", *sorted(ALL_ATTENTION_FUNCTIONS.valid_keys())])
         raise TriuneError(f"unknown attn_implementation '{implementation}': there are {known}") from None
-    return AttentionCore(implementation, f"attn_implementation is {implementation!r}", False, function)
+    return AttentionCore(implementation, asked, False, function)
+
+
+def _hindrance(situation: Situation) -> str | None:
+    """Why the one-tensor kernels cannot run, or None."""
+    if not situation.is_one_tensor:
+        return NOT_ONE_TENSOR
+    if situation.mask == "other":
+        return "the attention mask is not one of (rows, tokens)"
+    if situation.mask == "keys" and situation.mask_diagonal:
+        return "mask_diagonal together with a padding mask"
+    return _unsupported(situation.device, situation.dtype, situation.head_width)
+
+
+@torch.compiler.assume_constant_result
+def _unsupported(device: torch.device, dtype: torch.dtype, head_width: int) -> str | None:
+    return one_tensor.unsupported(device, dtype, head_width)
+
+
+def _refusal(hindrance: str) -> str:
+    return f"attn_implementation 'one_tensor' cannot run: {hindrance}; 'triune' takes SDPA where it cannot"
+
+
+def working_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
+    """What a projection gives for states of this dtype: under autocast, autocast's."""
+    if torch.is_autocast_enabled(device.type) and dtype != torch.float64:
+        return torch.get_autocast_dtype(device.type)
+    return dtype
+
+
+def warn_of_fallback(implementation: str | None, situation: Situation, core: AttentionCore) -> None:
+    """Once for each reason: on a GPU, the kernels are expected wherever an operator fits them."""
+    expected = implementation == AUTOMATIC and situation.is_one_tensor and situation.device.type == "cuda"
+    if expected and core.name != ONE_TENSOR:
+        _warn_once(f"attention runs on SDPA, not on the one-tensor kernels: {core.reason}")
+
+
+# Traced code runs these when it is compiled, so that compiled models say it too.
+@torch.compiler.assume_constant_result
+def _warn_once(message: str) -> bool:
+    logger.warning_once(message)
+    return True
+
+
+@torch.compiler.assume_constant_result
+def _inform_once(message: str) -> bool:
+    logger.info_once(message)
+    return True
+
+
+def _automatic_elsewhere(module: nn.Module, *roles: Any, **kwargs: Any) -> tuple[Any, Any]:
+    """What "triune" is in a model that is not ours: it has queries, keys and values of its own."""
+    _inform_once(f"attention of {type(module).__name__} runs on SDPA: {NOT_ONE_TENSOR}")
+    return ALL_ATTENTION_FUNCTIONS[SDPA](module, *roles, **kwargs)
+
+
+def _forced_elsewhere(module: nn.Module, *roles: Any, **kwargs: Any) -> tuple[Any, Any]:
+    raise TriuneError(_refusal(f"{NOT_ONE_TENSOR} in {type(module).__name__}"))
+
+
+def register() -> None:
+    """Make the two names known to all models of transformers; calling it again changes nothing."""
+    for name, function in ((AUTOMATIC, _automatic_elsewhere), (FORCED, _forced_elsewhere)):
+        AttentionInterface.register(name, function)
+        AttentionMaskInterface.register(name, sdpa_mask)
+
+
+register()

@@ -20,9 +20,9 @@ from transformers.models.bert.modeling_bert import (
 from transformers.utils.generic import can_return_tuple
 
 from triune.models.configuration import TriuneConfig
+from triune.models.loss import IGNORED as IGNORED
+from triune.models.loss import label_loss
 from triune.models.modeling import TriuneModel, TriunePreTrainedModel
-
-IGNORED = -100  # the label of a position that has none
 
 
 def padded_linear(x: torch.Tensor, linear: nn.Linear, multiple: int = 64) -> torch.Tensor:
@@ -91,7 +91,7 @@ class TriuneForMaskedLM(TriunePreTrainedModel, BertForMaskedLM):
         # In training nobody reads them, and Trainer would copy them to float32: a gigabyte for a batch of base size.
         unread = masked_positions is not None and self.training
         return MaskedLMOutput(
-            loss=None if labels is None else nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten()),
+            loss=None if labels is None else label_loss(logits, labels),
             logits=None if unread else logits[..., : self.config.vocab_size],
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,

@@ -1,195 +1,38 @@
 """BERT with a Triune operator in its attention; everything else is inherited from transformers.
 
-Where the three parts of the project meet: `TriuneAttention` takes roles from an operator and hands them to the
-attention core. Shapes: B rows · T tokens · N heads · D head width · d = N·D.
+A batch may come packed, or leave its padding behind on its way through the encoder. Shapes: B rows · T tokens · d.
 """
 
 import copy
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
-from transformers.models.bert.modeling_bert import (
-    BertAttention,
-    BertEmbeddings,
-    BertEncoder,
-    BertIntermediate,
-    BertLayer,
-    BertModel,
-    BertOutput,
-    BertPooler,
-    BertPreTrainedModel,
-    BertSelfOutput,
-)
+from transformers.models.bert.modeling_bert import BertModel, BertPooler, BertPreTrainedModel
 from transformers.utils.output_capturing import OutputRecorder
 
-from triune import operators
 from triune.errors import TriuneError
 from triune.kernels import dispatch
-from triune.kernels.rotary import rotary_tables, rotate
-from triune.models import checkpoint
+from triune.kernels.packing import Packing, packing_from, without_padding
+from triune.models import checkpoint, cores
 from triune.models.configuration import TriuneConfig, as_triune_config
+from triune.models.layers import TriuneAttention, TriuneEmbeddings, TriuneEncoder, TriuneLayer
 from triune.operators import Operator
 
 
-def _layer_norm(config: TriuneConfig) -> nn.LayerNorm:
-    return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-
-
-def _mean_state(hidden_BTd: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+def _pooled_state(
+    hidden_BTd: torch.Tensor, attention_mask: torch.Tensor | None, packing: Packing | None, config: TriuneConfig
+) -> torch.Tensor:
+    """What the pooler reads, where it is not the first state of each row: (rows or sequences, d)."""
+    if packing is not None:
+        first = config.classifier_pooling == "cls"
+        return packing.first_states(hidden_BTd) if first else packing.mean_states(hidden_BTd)
     if attention_mask is None:
         return hidden_BTd.mean(1)
     if attention_mask.ndim != 2:
         raise TriuneError("classifier_pooling 'mean' needs an attention mask of (rows, tokens)")
     shown_BT1 = attention_mask[..., None].to(hidden_BTd.dtype)
     return (hidden_BTd * shown_BT1).sum(1) / shown_BT1.sum(1).clamp(min=1)
-
-
-def _others_only(attention_mask: torch.Tensor | None, hidden_BTd: torch.Tensor) -> torch.Tensor:
-    """Which key a query sees, (B, 1, T, T): the visible ones but its own, and its own where there is no other."""
-    rows, tokens = hidden_BTd.shape[:2]
-    own_TT = torch.eye(tokens, dtype=torch.bool, device=hidden_BTd.device)
-    if attention_mask is None:
-        shown = torch.ones((rows, 1, 1, tokens), dtype=torch.bool, device=hidden_BTd.device)
-    elif attention_mask.ndim == 2:
-        shown = attention_mask[:, None, None, :].bool()
-    elif attention_mask.dtype == torch.bool:
-        shown = attention_mask
-    else:
-        raise TriuneError("mask_diagonal needs an attention mask of (rows, tokens), or one of booleans")
-    others = shown & ~own_TT
-    return others | (own_TT & ~others.any(-1, keepdim=True))
-
-
-def _unchanged(x: torch.Tensor) -> torch.Tensor:
-    return x
-
-
-class NoPositionTable(nn.Module):
-    """In the place of BERT's position table where positions are rotary: adds nothing to the embeddings."""
-
-    def forward(self, position_ids: torch.Tensor) -> torch.Tensor:
-        # Integer zeros: they take on the dtype of what they are added to.
-        return torch.zeros_like(position_ids).unsqueeze(-1)
-
-
-class TriuneEmbeddings(BertEmbeddings):
-    def __init__(self, config: TriuneConfig) -> None:
-        super().__init__(config)
-        self.longest = config.max_position_embeddings
-        if config.position == "rotary":
-            self.position_embeddings = NoPositionTable()
-
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> torch.Tensor:
-        given = input_ids if input_ids is not None else inputs_embeds
-        if given is not None and given.shape[1] > self.longest:
-            raise TriuneError(
-                f"the input has {given.shape[1]} tokens, the model takes {self.longest} (max_position_embeddings): "
-                "truncate it"
-            )
-        embeddings = super().forward(input_ids, token_type_ids, position_ids, inputs_embeds, **kwargs)
-        if torch.is_autocast_enabled(embeddings.device.type):
-            # Tables are float32 and would make the residual stream so: twice the bytes in every norm and sum.
-            embeddings = embeddings.to(torch.get_autocast_dtype(embeddings.device.type))
-        return embeddings
-
-
-class TriuneAttention(BertAttention):
-    """Operator, attention core, output projection. `self.self` holds the operator: BERT's key names."""
-
-    def __init__(self, config: TriuneConfig, layer_idx: int) -> None:
-        nn.Module.__init__(self)
-        self.config = config
-        self.layer_idx = layer_idx
-        self.is_causal = False  # sdpa reads it when there is no mask
-        self.attention_dropout = config.attention_probs_dropout_prob
-        self.self = operators.build(config.operator, config.attention_shape, config.operator_settings, config.folded)
-        self.output = BertSelfOutput(config)
-        self.input_norm: nn.Module = nn.Identity()
-        if config.norm_position == "pre":
-            self.output.LayerNorm = nn.Identity()
-            if layer_idx > 0:  # the embeddings come to the first layer already normalised
-                self.input_norm = _layer_norm(config)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        rotary: tuple[torch.Tensor, torch.Tensor] | None = None,
-        past_key_values: None = None,
-        **kwargs: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        turn = _unchanged if rotary is None else partial(rotate, cos=rotary[0], sin=rotary[1])
-        roles = self.self(self.input_norm(hidden_states), turn)
-        core = dispatch.choose(self.config._attn_implementation)
-        if kwargs.get("output_attentions") and not core.gives_maps:
-            raise TriuneError(f"'{core.name}' gives no attention maps: call model.set_attn_implementation('eager')")
-        context_BTND, weights = core.function(
-            self,
-            roles.query_BNTD,
-            roles.key_BNTD,
-            roles.value_BNTD,
-            attention_mask,
-            dropout=self.attention_dropout if self.training else 0.0,
-            scaling=roles.scale,
-            **kwargs,
-        )
-        if roles.output_scale_ND is not None:
-            context_BTND = context_BTND * roles.output_scale_ND
-        return self.output(context_BTND.flatten(-2), hidden_states), weights
-
-
-class TriuneLayer(BertLayer):
-    def __init__(self, config: TriuneConfig, layer_idx: int) -> None:
-        GradientCheckpointingLayer.__init__(self)
-        self.chunk_size_feed_forward = config.chunk_size_feed_forward
-        self.seq_len_dim = 1
-        self.is_decoder = False
-        self.add_cross_attention = False
-        self.attention = TriuneAttention(config, layer_idx)
-        self.intermediate = BertIntermediate(config)
-        self.output = BertOutput(config)
-        self.feed_forward_norm: nn.Module = nn.Identity()
-        if config.norm_position == "pre":
-            self.feed_forward_norm = _layer_norm(config)
-            self.output.LayerNorm = nn.Identity()
-
-    def feed_forward_chunk(self, attention_output: torch.Tensor) -> torch.Tensor:
-        return self.output(self.intermediate(self.feed_forward_norm(attention_output)), attention_output)
-
-
-class TriuneEncoder(BertEncoder):
-    def __init__(self, config: TriuneConfig) -> None:
-        nn.Module.__init__(self)
-        self.config = config
-        self.layer = nn.ModuleList([TriuneLayer(config, index) for index in range(config.num_hidden_layers)])
-        self.final_norm = _layer_norm(config) if config.norm_position == "pre" else nn.Identity()
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> BaseModelOutputWithPastAndCrossAttentions:
-        if self.config.position == "rotary":
-            positions = position_ids
-            if positions is None:
-                positions = torch.arange(hidden_states.shape[1], device=hidden_states.device)[None]
-            kwargs["rotary"] = rotary_tables(positions, self.config.attention_shape.head_width, self.config.rotary_base)
-        outputs = super().forward(hidden_states, attention_mask, position_ids=position_ids, **kwargs)
-        outputs.last_hidden_state = self.final_norm(outputs.last_hidden_state)
-        return outputs
 
 
 class TriunePreTrainedModel(BertPreTrainedModel):
@@ -224,10 +67,23 @@ class TriunePreTrainedModel(BertPreTrainedModel):
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
         return checkpoint.load_checked(super().from_pretrained, *args, **kwargs)
 
+    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
+        """Where nothing is asked for, transformers takes "sdpa"; we take the automatic choice."""
+        return super().get_correct_attn_implementation(requested_attention or dispatch.AUTOMATIC, is_init_check)
+
     @property
     def attention_core(self) -> dispatch.AttentionCore:
-        """Which core computes attention in this model, and why."""
-        return dispatch.choose(self.config._attn_implementation)
+        """Which core computes attention in this model where nothing is padded, and why."""
+        return self.attention_core_for()
+
+    def attention_core_for(self, attention_mask: torch.Tensor | None = None, **inputs: Any) -> dispatch.AttentionCore:
+        """Which core a forward pass with these inputs would take here and now (device, autocast), and why."""
+        config, device, dtype = self.config, self.device, self.dtype
+        packed = inputs.get("cu_seq_lens_q") is not None or cores.removes_padding(
+            config, device, dtype, attention_mask, inputs
+        )
+        here = cores.situation(config, device, dtype, attention_mask, packed)
+        return dispatch.choose(config._attn_implementation, here)
 
     def fold(self) -> "TriunePreTrainedModel":
         """A copy for inference, with role vectors merged as the operator can; prints what that saves."""
@@ -262,36 +118,74 @@ class TriuneModel(TriunePreTrainedModel, BertModel):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
-        outputs = super().forward(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
-        )
-        if self.pooler is None or self.config.classifier_pooling == "cls":
+        """As BERT's. Packed input is one row, with transformers' keywords for it (`cu_seq_lens_q`, `max_length_q`);
+        the pooled output then has a row for each sequence."""
+        inputs = {"input_ids": input_ids, "token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}
+        inputs["position_ids"] = position_ids
+        packing = self._packing(inputs, attention_mask, kwargs)
+        shown = attention_mask
+        if packing is None and self._removes_padding(inputs, attention_mask, kwargs):
+            assert attention_mask is not None
+            packing, shown = self._without_padding(inputs, attention_mask.to(self.embeddings.position_ids.device))
+        outputs = super().forward(**inputs, attention_mask=shown, packing=packing, **kwargs)
+        came_packed = packing is not None and packing.kept_M is None
+        if self.pooler is None or (self.config.classifier_pooling == "cls" and not came_packed):
             return outputs
-        pooled = self.pooler(_mean_state(outputs[0], attention_mask)[:, None])  # it takes the first of the states
+        state = _pooled_state(outputs[0], attention_mask, packing if came_packed else None, self.config)
+        pooled = self.pooler(state[:, None])  # it takes the first of the states
         if isinstance(outputs, tuple):
             return (outputs[0], pooled, *outputs[2:])
         outputs.pooler_output = pooled
         return outputs
 
-    def _create_attention_masks(
-        self, attention_mask: torch.Tensor | None, embedding_output: torch.Tensor, **kwargs: Any
-    ) -> tuple[torch.Tensor | None, None]:
-        if self.config.mask_diagonal:
-            if self.attention_core.name not in ("reference", "sdpa"):
-                raise TriuneError(
-                    f"mask_diagonal needs attn_implementation 'eager' or 'sdpa', not '{self.attention_core.name}'"
-                )
-            return _others_only(attention_mask, embedding_output), None
-        if attention_mask is None:
-            # Every token sees every other. Some versions of transformers make a mask of ones here when compiled, and
-            # PyTorch then computes attention in its slowest way.
+    def _packing(
+        self, inputs: dict[str, Any], attention_mask: torch.Tensor | None, kwargs: dict[str, Any]
+    ) -> Packing | None:
+        """The packing that the caller names; input that the model cannot take is refused."""
+        given = inputs["inputs_embeds"] if inputs["input_ids"] is None else inputs["input_ids"]
+        if given is None:
+            return None  # BERT says what is wrong with it
+        tokens, longest = given.shape[1], self.config.max_position_embeddings
+        packing = packing_from(kwargs, given.shape[:2], longest)
+        if (length := tokens if packing is None else packing.max_length) > longest:
+            raise TriuneError(
+                f"the input has {length} tokens, the model takes {longest} (max_position_embeddings): truncate it"
+            )
+        if attention_mask is not None and attention_mask.ndim == 2 and attention_mask.shape != given.shape[:2]:
+            raise TriuneError(
+                f"the attention mask is {tuple(attention_mask.shape)}, the input {tuple(given.shape[:2])}: "
+                "it needs a number for each token"
+            )
+        if packing is not None:
+            if attention_mask is not None:
+                raise TriuneError("packed input has no padding: leave attention_mask out")
+            if inputs["position_ids"] is None:
+                inputs["position_ids"] = packing.positions(tokens)
+        return packing
+
+    def _removes_padding(
+        self, inputs: dict[str, Any], attention_mask: torch.Tensor | None, kwargs: dict[str, Any]
+    ) -> bool:
+        table = self.embeddings.word_embeddings.weight if inputs["inputs_embeds"] is None else inputs["inputs_embeds"]
+        return cores.removes_padding(self.config, table.device, table.dtype, attention_mask, kwargs)
+
+    def _without_padding(
+        self, inputs: dict[str, Any], attention_mask: torch.Tensor
+    ) -> tuple[Packing | None, torch.Tensor | None]:
+        """Leaves in `inputs` what is not padding; gives the packing, and the mask where one is still needed."""
+        packing = without_padding(attention_mask)
+        if packing is None:
             return None, None
-        masks = super()._create_attention_masks(
-            attention_mask=attention_mask, embedding_output=embedding_output, **kwargs
-        )
-        return masks[0], None
+        assert packing.kept_M is not None
+        if not packing.kept_M.numel():
+            return None, attention_mask  # there would be nothing to compute with
+        if inputs["position_ids"] is None:  # a token keeps the position that it has in the padded batch
+            inputs["position_ids"] = torch.arange(packing.max_length, device=attention_mask.device)[None]
+        inputs.update({name: packing.take(value) for name, value in inputs.items() if value is not None})
+        return packing, None
+
+    def _create_attention_masks(
+        self, attention_mask: torch.Tensor | None, **kwargs: Any
+    ) -> tuple[torch.Tensor | None, None]:
+        """Left to the encoder, which knows what core and what packing it is for."""
+        return attention_mask, None

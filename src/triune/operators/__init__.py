@@ -2,7 +2,7 @@
 
 from triune.operators.base import NoSettings, Operator
 from triune.operators.registry import build, get, in_order, load_plugin, loaded_plugins, names, register, settings_for
-from triune.operators.roles import AttentionShape, Roles, Rotate
+from triune.operators.roles import AttentionShape, OneTensor, Roles, Rotate
 
 # In the order of the paper's tables, then the controls.
 from triune.operators import standard  # isort: skip
@@ -15,6 +15,7 @@ from triune.operators import qkv_tied  # isort: skip
 __all__ = [
     "AttentionShape",
     "NoSettings",
+    "OneTensor",
     "Operator",
     "Roles",
     "Rotate",

@@ -11,12 +11,16 @@ import torch
 from torch import nn
 
 from triune.operators.formula import Costs
-from triune.operators.roles import AttentionShape, Roles, Rotate
+from triune.operators.roles import AttentionShape, OneTensor, Roles, Rotate
 
 
 @dataclass
 class NoSettings:
     """Of an operator that has nothing to set."""
+
+
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
 
 
 class Operator(nn.Module):
@@ -32,6 +36,7 @@ class Operator(nn.Module):
     summary: ClassVar[str]
     scores: ClassVar[str]
     symmetric_scores: ClassVar[bool] = False
+    is_one_tensor: ClassVar[bool] = False  # queries, keys and values are one tensor: `one_tensor` gives it
     decoder_cache: ClassVar[str]
     fold_note: ClassVar[str] = "nothing to merge"
 
@@ -42,6 +47,10 @@ class Operator(nn.Module):
         self.folded = folded
 
     def forward(self, hidden_BTd: torch.Tensor, rotate: Rotate) -> Roles:
+        raise NotImplementedError
+
+    def one_tensor(self, hidden_BTd: torch.Tensor) -> OneTensor:
+        """The same attention as `forward` describes, where `is_one_tensor`: S and its scales, with nothing computed."""
         raise NotImplementedError
 
     def initialize(self, std: float) -> None:
@@ -69,7 +78,16 @@ class Operator(nn.Module):
 
     def split_heads(self, x_BTd: torch.Tensor) -> torch.Tensor:
         """(B, T, d) → (B, N, T, D), a view."""
-        return x_BTd.unflatten(-1, (self.shape.heads, self.shape.head_width)).transpose(1, 2)
+        return self.heads_last(x_BTd).transpose(1, 2)
+
+    def heads_last(self, x_BTd: torch.Tensor) -> torch.Tensor:
+        """(B, T, d) → (B, T, N, D), a view."""
+        return x_BTd.unflatten(-1, (self.shape.heads, self.shape.head_width))
+
+    def even_scale(self, like: torch.Tensor) -> torch.Tensor:
+        """1/√D for every dimension, (N, D): the score scale of an operator that has no vectors."""
+        shape = (self.shape.heads, self.shape.head_width)
+        return torch.full(shape, self.shape.default_scale, device=like.device, dtype=at_least_float32(like.dtype))
 
     def extra_repr(self) -> str:
         return f"{type(self).name}, {self.settings}" + (", folded" if self.folded else "")

@@ -5,7 +5,7 @@ import torch
 from triune.operators.base import Operator
 from triune.operators.formula import Costs, d
 from triune.operators.registry import register
-from triune.operators.roles import AttentionShape, Roles, Rotate
+from triune.operators.roles import AttentionShape, OneTensor, Roles, Rotate
 
 
 @register("qkv-tied")
@@ -13,6 +13,7 @@ class AllTiedAttention(Operator):
     summary = "one projection is queries, keys and values, without role vectors (control)"
     scores = "S·Sᵀ"
     symmetric_scores = True
+    is_one_tensor = True
     decoder_cache = "S"
 
     def __init__(self, shape: AttentionShape, settings: object, folded: bool = False) -> None:
@@ -23,6 +24,10 @@ class AllTiedAttention(Operator):
         shared_BNTD = self.split_heads(self.shared(hidden_BTd))
         turned_BNTD = rotate(shared_BNTD)
         return Roles(turned_BNTD, turned_BNTD, shared_BNTD, self.shape.default_scale)
+
+    def one_tensor(self, hidden_BTd: torch.Tensor) -> OneTensor:
+        shared_BTND = self.heads_last(self.shared(hidden_BTd))
+        return OneTensor(shared_BTND, self.even_scale(shared_BTND))
 
     @classmethod
     def costs(cls, settings: object) -> Costs:

@@ -56,6 +56,8 @@ def _check_declared(name: str, operator: type[Operator]) -> None:
     for method in ("forward", "costs"):
         if method not in _methods(operator):
             raise TriuneError(f"operator '{name}' must implement {method}")
+    if operator.is_one_tensor and "one_tensor" not in _methods(operator):
+        raise TriuneError(f"operator '{name}' says is_one_tensor: it must implement one_tensor")
     if not dataclasses.is_dataclass(operator.Settings):
         raise TriuneError(f"operator '{name}': its Settings must be a dataclass")
     for setting in dataclasses.fields(operator.Settings):

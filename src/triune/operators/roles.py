@@ -40,6 +40,18 @@ class Roles(NamedTuple):
     output_scale_ND: torch.Tensor | None = None
 
 
+class OneTensor(NamedTuple):
+    """What an operator gives whose queries, keys and values are one tensor S, for kernels that read it once.
+
+    Attention is `softmax((S∘score_scale)·Sᵀ)·S ∘ value_scale`, 1/√D being in `score_scale_ND`. Scales are float32 (or
+    float64, as parameters may be in tests).
+    """
+
+    shared_BTND: torch.Tensor  # the projection's output as it lies, neither turned nor scaled
+    score_scale_ND: torch.Tensor
+    value_scale_ND: torch.Tensor | None = None
+
+
 # Turns (B, N, T, D) by its position, or gives it back unchanged where the model has absolute positions. An
 # operator applies it to what becomes queries and keys, never to values.
 Rotate: TypeAlias = Callable[[torch.Tensor], torch.Tensor]

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 from transformers import initialization as init
 
-from triune.operators.base import Operator
+from triune.operators.base import Operator, at_least_float32
 from triune.operators.formula import Costs, d
 from triune.operators.registry import register
-from triune.operators.roles import AttentionShape, Roles, Rotate
+from triune.operators.roles import AttentionShape, OneTensor, Roles, Rotate
 
 
 @dataclass
@@ -73,6 +73,7 @@ class SharedAttention(Operator):
     summary = "one projection S for all three, told apart by role vectors dq, dk, dv (the paper)"
     scores = "(S∘dq)·(S∘dk)ᵀ"
     symmetric_scores = True
+    is_one_tensor = True
     decoder_cache = "S"
     fold_note = "c = dq∘dk/√D is one vector; dv goes into the output projection"
 
@@ -115,6 +116,18 @@ class SharedAttention(Operator):
         output_scale = None if value_scale is None else self._per_head(value_scale, shared_BNTD)
         return Roles(query_BNTD, turned_BNTD, shared_BNTD, scale, output_scale)
 
+    def one_tensor(self, hidden_BTd: torch.Tensor) -> OneTensor:
+        shared_BTND = self.heads_last(self.shared(hidden_BTd))
+        score_scale, value_scale = self.score_scales(), getattr(self, "value_scale", None)
+        if score_scale is None:
+            score_scale_ND = self.even_scale(shared_BTND)
+        else:
+            score_scale_ND = self._exact_per_head(score_scale)
+            score_scale_ND = score_scale_ND if self.folded else score_scale_ND * self.shape.default_scale
+        return OneTensor(
+            shared_BTND, score_scale_ND, None if value_scale is None else self._exact_per_head(value_scale)
+        )
+
     def score_scales(self) -> torch.Tensor | None:
         """c as far as it is stored: dq∘dk, or the one vector that stands for it; folded, with 1/√D in it."""
         if hasattr(self, "score_scale"):
@@ -127,6 +140,9 @@ class SharedAttention(Operator):
     def _per_head(self, vector: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         # Cast, or a float32 vector would lift a bfloat16 S to float32.
         return vector.to(like.dtype).view(self.shape.heads, self.shape.head_width)
+
+    def _exact_per_head(self, vector: torch.Tensor) -> torch.Tensor:
+        return vector.to(at_least_float32(vector.dtype)).view(self.shape.heads, self.shape.head_width)
 
     @torch.no_grad()
     def fold(self, output: nn.Linear) -> None:

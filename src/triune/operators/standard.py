@@ -4,6 +4,7 @@ import torch
 
 from triune.operators.base import Operator
 from triune.operators.formula import Costs, d
+from triune.operators.joint import joint_projection
 from triune.operators.registry import register
 from triune.operators.roles import AttentionShape, Roles, Rotate
 
@@ -22,12 +23,9 @@ class StandardAttention(Operator):
         self.value = self.projection()
 
     def forward(self, hidden_BTd: torch.Tensor, rotate: Rotate) -> Roles:
-        return Roles(
-            rotate(self.split_heads(self.query(hidden_BTd))),
-            rotate(self.split_heads(self.key(hidden_BTd))),
-            self.split_heads(self.value(hidden_BTd)),
-            self.shape.default_scale,
-        )
+        projected = joint_projection(hidden_BTd, self.query, self.key, self.value)
+        query_BNTD, key_BNTD, value_BNTD = (self.split_heads(x_BTd) for x_BTd in projected)
+        return Roles(rotate(query_BNTD), rotate(key_BNTD), value_BNTD, self.shape.default_scale)
 
     @classmethod
     def costs(cls, settings: object) -> Costs:

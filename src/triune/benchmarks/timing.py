@@ -1,0 +1,165 @@
+"""Times taken side by side: contestants take turns, so that a device that slows down does so for all of them.
+
+On CUDA a sample is the time between two events around several calls; warming up lies before all samples. A contestant
+that cannot run is an entry with the reason, and the others go on.
+"""
+
+import gc
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from triune.errors import one_line
+
+Run = Callable[[], object]
+SPAN = 3e-3  # seconds that a sample takes at least: many times what a clock or an event can tell apart
+MOST_CALLS = 64
+WARM_CALLS = 2  # after the first
+LONGEST_REASON = 200
+
+
+@dataclass
+class Entry:
+    """A contestant: how it is made, and after its warm-up what to call, or why it cannot be called."""
+
+    name: str
+    make: Callable[[], Run]
+    own_bytes: Callable[[], int] = lambda: 0  # memory that it holds between calls: inputs, weights, optimiser
+    about: dict[str, Any] = field(default_factory=dict)  # what else its record says; `make` may add to it
+    run: Run | None = None
+    failed: str | None = None
+    peak_bytes: int | None = None
+    warm_up_seconds: float = 0.0
+    seconds: list[float] = field(default_factory=list)
+
+
+def wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def warm_up(entries: Sequence[Entry], device: torch.device) -> None:
+    """Make and call each: kernels are chosen and compiled here.
+
+    The peak of memory is that of the calls after the first, as if no other contestant were alive: what a call adds to
+    what was allocated before it, and what this contestant holds between calls. A CUDA graph is recorded in the second
+    call; what it replays later is not seen by the allocator.
+    """
+    for entry in entries:
+        began = time.perf_counter()
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            try:
+                _make_and_call(entry, device)
+            except Exception as error:  # whatever a backend raises: the others are still to be measured
+                entry.failed = _reason(error, [str(one.message) for one in said])
+        entry.warm_up_seconds = time.perf_counter() - began
+        if entry.failed is not None:
+            entry.own_bytes = int  # what it held can go
+            release(device)
+
+
+def _make_and_call(entry: Entry, device: torch.device) -> None:
+    run = entry.make()
+    run()
+    before = _start_peak(device)
+    for _ in range(WARM_CALLS):
+        run()
+    wait_for(device)
+    if before is not None:
+        entry.peak_bytes = torch.cuda.max_memory_allocated(device) - before + entry.own_bytes()
+    entry.run = run
+
+
+def take_turns(entries: Sequence[Entry], rounds: int, device: torch.device, hold: Run | None = None) -> None:
+    """A sample of each in every round, into its `seconds`; each round begins with another.
+
+    `hold` gives the device work before each sample, so that calls are queued behind it: what is timed is then the
+    device's work, and not Python's.
+    """
+    calls: dict[str, int] = {}
+    for number in range(rounds):
+        begin = number % len(entries)
+        for entry in [*entries[begin:], *entries[:begin]]:
+            if entry.run is None:
+                continue
+            try:
+                if entry.name not in calls:
+                    once = _sample(entry.run, 1, device, hold)
+                    calls[entry.name] = max(1, min(MOST_CALLS, math.ceil(SPAN / max(once, 1e-9))))
+                entry.seconds.append(_sample(entry.run, calls[entry.name], device, hold))
+            except Exception as error:  # out of memory, now that all others are alive
+                entry.failed, entry.run, entry.seconds = _reason(error, []), None, []
+                release(device)
+
+
+def keep_busy(device: torch.device, dtype: torch.dtype) -> Run | None:
+    """Some milliseconds of work for the device, as `hold`; a CPU has no queue."""
+    if device.type != "cuda":
+        return None
+    a, b, out = (torch.randn(8192, 8192, device=device, dtype=dtype) for _ in range(3))
+
+    def hold() -> None:
+        for _ in range(2):
+            torch.matmul(a, b, out=out)
+
+    return hold
+
+
+def best_seconds(run: Run, device: torch.device, tries: int = 8) -> float:
+    run()
+    return min(_sample(run, 1, device) for _ in range(tries))
+
+
+def _sample(run: Run, calls: int, device: torch.device, hold: Run | None = None) -> float:
+    """Seconds of one call, the mean of several in a row."""
+    if device.type != "cuda":
+        began = time.perf_counter()
+        for _ in range(calls):
+            run()
+        return (time.perf_counter() - began) / calls
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    wait_for(device)
+    if hold is not None:
+        hold()
+    start.record()
+    for _ in range(calls):
+        run()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1e3 / calls
+
+
+def _start_peak(device: torch.device) -> int | None:
+    if device.type != "cuda":
+        return None
+    wait_for(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
+
+
+def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(one.numel() * one.element_size() for one in tensors)
+
+
+def release(device: torch.device) -> None:
+    """Give back what contestants held that nobody asks for any more; an entry and how it is made hold each other."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def _reason(error: Exception, warned: list[str]) -> str:
+    """One line; PyTorch says in warnings why a backend does not take an input, and in the error only that none does."""
+    said = [one_line(error)]
+    if "No available kernel" in said[0] or "No viable backend" in said[0]:
+        besides = ("not used because", "runtime disabled", "warn-only")
+        why = [text.split(" (Triggered")[0] for text in dict.fromkeys(warned)]
+        said = [text for text in why if not any(part in text for part in besides)] or said
+    text = " ".join(" ".join(said).split())
+    return text if len(text) <= LONGEST_REASON else text[:LONGEST_REASON] + " …"

@@ -1,0 +1,75 @@
+"""Attention for operators whose queries, keys and values are one tensor: one load, two products.
+
+    scores = (S∘c)·Sᵀ        output = (softmax(scores)·S)∘v
+
+`reference.py` says what is computed, `forward.py`, `backward.py` and `short.py` are the Triton kernels, `ops.py` makes
+them operators of PyTorch. Importing this package needs no Triton.
+"""
+
+import importlib.util
+import os
+
+import torch
+
+HEAD_WIDTHS = (32, 64, 128)
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+
+def unsupported(device: torch.device, dtype: torch.dtype, head_width: int) -> str | None:
+    """Why the kernels cannot run there, in a few words, or None where they can."""
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"  # Triton reads it when it is imported
+    if device.type != "cuda" and not (interpreted and device.type == "cpu"):
+        return "no CUDA device"
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
+        return "the GPU is older than compute capability 8.0"
+    if dtype not in DTYPES:
+        return f"{dtype} is not one of bfloat16, float16, float32"
+    if interpreted and dtype == torch.bfloat16:
+        return "Triton's interpreter has no bfloat16 products"
+    if head_width not in HEAD_WIDTHS:
+        return f"heads are {head_width} wide, the kernels have {', '.join(map(str, HEAD_WIDTHS))}"
+    return None
+
+
+def attention(
+    shared_MND: torch.Tensor,
+    score_scale_ND: torch.Tensor,
+    value_scale_ND: torch.Tensor | None = None,
+    *,
+    max_length: int,
+    cu_seqlens: torch.Tensor | None = None,
+    key_mask: torch.Tensor | None = None,
+    rotary: tuple[torch.Tensor, torch.Tensor] | None = None,
+    dropout: float = 0.0,
+    causal: bool = False,
+    mask_diagonal: bool = False,
+) -> torch.Tensor:
+    """Attention over sequences that lie one after another; (tokens, heads, width), contiguous.
+
+    Args:
+        shared_MND: S, (tokens, heads, head width); its last dimension lies dense, the others as they like.
+        score_scale_ND: c, (heads, head width), with 1/√D in it.
+        value_scale_ND: v, (heads, head width), or None for ones.
+        max_length: the length of every sequence; with `cu_seqlens`, one that none exceeds.
+        cu_seqlens: int32, where each sequence starts and where the last ends: sequences of different lengths.
+        key_mask: (tokens,), true for the keys that may be seen; not together with `cu_seqlens` or `mask_diagonal`.
+        rotary: cosines and sines, each (tokens, head width / 2): scores are made of turned S, values are not turned.
+        dropout: share of the weights that is dropped; drawn from PyTorch's generator.
+        causal: a token sees itself and those before it.
+        mask_diagonal: no token sees itself, unless there is no other.
+    """
+    from triune.kernels.one_tensor import ops
+
+    return ops.attention(
+        shared_MND, score_scale_ND, value_scale_ND, max_length, cu_seqlens, key_mask, rotary, dropout, causal,
+        mask_diagonal,
+    )  # fmt: skip
+
+
+def describe(dtype: torch.dtype, head_width: int, max_length: int, packed: bool = False, symmetric: bool = True) -> str:
+    """Which kernels and tiles a shape gets; `symmetric` is false with dropout, causal or key masks."""
+    from triune.kernels.one_tensor.tiles import described
+
+    return described(dtype.itemsize, dtype == torch.bfloat16 and symmetric, head_width, max_length, packed)

@@ -1,0 +1,249 @@
+"""From tensors to kernel launches: strides, grids, what is compiled in."""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+import triton
+
+from triune.kernels.one_tensor import tiles
+from triune.kernels.one_tensor.backward import backward_kernel, prepare_kernel
+from triune.kernels.one_tensor.forward import forward_kernel
+from triune.kernels.one_tensor.pieces import sum_parts_kernel
+from triune.kernels.one_tensor.short import short_backward_kernel, short_forward_kernel, short_safe_kernel
+from triune.kernels.one_tensor.tiles import Tiles
+
+# Of weights before they are normalised: what is below it, and its products with S, stay inside the type's range.
+LARGEST_SUM = {torch.bfloat16: 2.0**90, torch.float32: 2.0**90, torch.float16: 2.0**15}
+SAFE_CHUNK = 64  # sequences whose marks one program of `short_safe_kernel` looks at
+
+
+class Call(NamedTuple):
+    """All of a call but the tensor itself. Masks, tables and seed are None where they are not used."""
+
+    score_scale: torch.Tensor
+    value_scale: torch.Tensor | None
+    max_length: int
+    cu_seqlens: torch.Tensor | None
+    key_mask: torch.Tensor | None
+    cos: torch.Tensor | None
+    sin: torch.Tensor | None
+    seed: torch.Tensor | None
+    dropout: float
+    causal: bool
+    mask_diagonal: bool
+
+    @property
+    def packed(self) -> bool:
+        return self.cu_seqlens is not None
+
+    @property
+    def scores_stay_symmetric(self) -> bool:
+        """Whether both directions of a pair see the same: nothing hides or drops only one of them."""
+        return not (self.causal or self.key_mask is not None or self.dropout > 0)
+
+    def sequences(self, tokens: int) -> int:
+        return tokens // self.max_length if self.cu_seqlens is None else self.cu_seqlens.numel() - 1
+
+    def is_even(self, *blocks: int) -> bool:
+        return not self.packed and all(self.max_length % block == 0 for block in blocks)
+
+    def flags(self, *names: str) -> dict[str, bool]:
+        """Of what is compiled into a kernel, the parts that it has."""
+        known = {
+            "PACKED": self.packed,
+            "SCALED_VALUES": self.value_scale is not None,
+            "MASKED": self.key_mask is not None,
+            "ROTARY": self.cos is not None,
+            "CAUSAL": self.causal,
+            "NO_SELF": self.mask_diagonal,
+            "DROPOUT": self.dropout > 0,
+        }
+        return {name: known[name] for name in names}
+
+
+ALL_FLAGS = ("PACKED", "SCALED_VALUES", "MASKED", "ROTARY", "CAUSAL", "NO_SELF", "DROPOUT")
+SYMMETRIC_FLAGS = ("PACKED", "SCALED_VALUES", "ROTARY", "NO_SELF")
+
+
+class Gradients(NamedTuple):
+    shared: torch.Tensor
+    score_scale: torch.Tensor
+    value_scale: torch.Tensor
+
+
+def run_forward(
+    shared: torch.Tensor, call: Call, save_levels: bool, chosen: Tiles | None = None, short: bool | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output (M, N, D), and the levels L (N, M) that the backward pass needs (empty unless asked for)."""
+    tokens, heads, width = shared.shape
+    output = torch.empty((tokens, heads, width), dtype=shared.dtype, device=shared.device)
+    levels = torch.empty((heads, tokens if save_levels else 0), dtype=torch.float32, device=shared.device)
+    length, sequences = call.max_length, call.sequences(tokens)
+    if not tokens or not sequences:
+        return output, levels
+    pointers = (
+        shared, call.score_scale, _or(call.value_scale, shared), output, levels, _or(call.cu_seqlens, shared),
+        _or(call.key_mask, shared), _or(call.cos, shared), _or(call.sin, shared), _or(call.seed, shared),
+    )  # fmt: skip
+    strides = (shared.stride(0), shared.stride(1), tokens, length)
+    compiled_in = {"D": width, "SAVE": save_levels, "PRECISION": _precision(shared.dtype), **call.flags(*ALL_FLAGS)}
+    if tiles.is_short(length, width, shared.element_size(), call.packed) if short is None else short:
+        chosen = chosen or tiles.short_forward_tiles(length)
+        short_forward_kernel[(_programs(chosen, sequences, shared) * heads,)](
+            *pointers, *strides, sequences, heads, 1.0 - call.dropout,
+            TILE=chosen.rows, EVEN=call.is_even(chosen.rows), STAGES=chosen.stages, **compiled_in, **_options(chosen),
+        )  # fmt: skip
+        return output, levels
+    chosen = chosen or tiles.forward_tiles(length, width, shared.element_size())
+    row_blocks = triton.cdiv(length, chosen.rows)
+    forward_kernel[(sequences * row_blocks * heads,)](
+        *pointers, *strides, row_blocks, heads, 1.0 - call.dropout,
+        ROWS=chosen.rows, COLS=chosen.cols, SAFE_COLS=min(chosen.cols, 32), STAGES=chosen.stages,
+        EVEN=call.is_even(chosen.rows, chosen.cols), LIMIT=LARGEST_SUM[shared.dtype], **compiled_in, **_options(chosen),
+    )  # fmt: skip
+    return output, levels
+
+
+def run_backward(
+    d_output: torch.Tensor,
+    shared: torch.Tensor,
+    output: torch.Tensor,
+    levels: torch.Tensor,
+    call: Call,
+    chosen: Tiles | None = None,
+    short: bool | None = None,
+    symmetric: bool | None = None,
+) -> Gradients:
+    """Gradients of the tensor (M, N, D), of c and of v (N, D); the last is empty where there is no v."""
+    tokens, heads, width = shared.shape
+    number: dict[str, Any] = {"dtype": torch.float32, "device": shared.device}
+    grads = Gradients(
+        torch.empty((tokens, heads, width), dtype=shared.dtype, device=shared.device),
+        torch.empty((heads, width), **number),
+        torch.empty((heads if call.value_scale is not None else 0, width), **number),
+    )
+    if not tokens or not call.sequences(tokens):
+        return Gradients(grads.shared, grads.score_scale.zero_(), grads.value_scale.zero_())
+    if symmetric is None:
+        # float16 has too small an exponent for the rescaled gradient, and float32 gains little from it.
+        symmetric = call.scores_stay_symmetric and shared.dtype == torch.bfloat16
+    if short is None:
+        short = symmetric and tiles.is_short(call.max_length, width, shared.element_size(), call.packed)
+    if short:
+        parts_c, parts_v = _short(d_output, shared, levels, grads.shared, call, chosen)
+    else:
+        parts_c, parts_v = _long(d_output, shared, output, levels, grads.shared, call, chosen, symmetric)
+    sum_parts_kernel[(heads, 1 if call.value_scale is None else 2)](
+        parts_c, parts_v, _or(call.value_scale, shared), grads.score_scale, grads.value_scale,
+        parts_c.shape[0], parts_v.shape[0], parts_c.stride(0), parts_v.stride(0), heads,
+        D=width, CHUNK=64, SCALED_VALUES=call.value_scale is not None, num_warps=8,
+    )  # fmt: skip
+    return grads
+
+
+def _short(
+    d_output: torch.Tensor,
+    shared: torch.Tensor,
+    levels: torch.Tensor,
+    d_shared: torch.Tensor,
+    call: Call,
+    chosen: Tiles | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    tokens, heads, width = shared.shape
+    sequences = call.sequences(tokens)
+    chosen = chosen or tiles.short_backward_tiles(call.max_length)
+    programs, checks = _programs(chosen, sequences, shared), triton.cdiv(sequences, SAFE_CHUNK)
+    number: dict[str, Any] = {"dtype": torch.float32, "device": shared.device}
+    parts = torch.empty((programs + checks, 2, heads, width), **number)
+    middle = torch.empty((sequences, heads), **number)
+    delta = torch.empty((heads, tokens), **number)
+    strides = (
+        shared.stride(0), shared.stride(1), d_output.stride(0), d_output.stride(1), tokens, call.max_length, sequences,
+        heads,
+    )  # fmt: skip
+    inputs = (shared, call.score_scale, _or(call.value_scale, shared), d_output, levels)
+    places = (middle, _or(call.cu_seqlens, shared), _or(call.cos, shared), _or(call.sin, shared), d_shared)
+    compiled_in = {
+        "D": width,
+        "TILE": chosen.rows,
+        "PRECISION": _precision(shared.dtype),
+        **call.flags(*SYMMETRIC_FLAGS),
+    }
+    short_backward_kernel[(programs * heads,)](
+        *inputs, *places, parts, *strides, EVEN=call.is_even(chosen.rows), STAGES=chosen.stages, **compiled_in,
+        **_options(chosen),
+    )  # fmt: skip
+    short_safe_kernel[(checks * heads,)](
+        *inputs, delta, *places, parts[programs:], *strides, CHUNK=SAFE_CHUNK, num_warps=4, num_stages=1, **compiled_in
+    )  # fmt: skip
+    return parts[:, 0], parts[:, 1]
+
+
+def _long(
+    d_output: torch.Tensor,
+    shared: torch.Tensor,
+    output: torch.Tensor,
+    levels: torch.Tensor,
+    d_shared: torch.Tensor,
+    call: Call,
+    chosen: Tiles | None,
+    symmetric: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    tokens, heads, width = shared.shape
+    length, sequences = call.max_length, call.sequences(tokens)
+    chosen = chosen or tiles.backward_tiles(length, width, shared.element_size())
+    number: dict[str, Any] = {"dtype": torch.float32, "device": shared.device}
+    delta = torch.empty((heads, tokens), **number)
+    middle = torch.empty((sequences, heads), **number)
+    rescaled = symmetric or call.value_scale is not None
+    scaled = torch.empty_like(d_shared) if rescaled else d_output
+    cu_seqlens, value_scale = _or(call.cu_seqlens, shared), _or(call.value_scale, shared)
+    prepared_rows = tiles.power_of_two(length, 16, 64)
+    blocks = triton.cdiv(length, prepared_rows)
+    parts_v = torch.empty((sequences * blocks if call.value_scale is not None else 0, heads, width), **number)
+    prepare_kernel[(sequences * blocks * heads,)](
+        output, d_output, value_scale, levels, delta, scaled, middle, parts_v, cu_seqlens,
+        output.stride(0), output.stride(1), d_output.stride(0), d_output.stride(1), tokens, length, blocks, heads,
+        D=width, ROWS=prepared_rows, CHUNK=tiles.power_of_two(length, 16, 1024), EVEN=call.is_even(prepared_rows),
+        SYMMETRIC=symmetric, num_warps=4, **call.flags("PACKED", "SCALED_VALUES"),
+    )  # fmt: skip
+    row_blocks = triton.cdiv(length, chosen.rows)
+    parts_c = torch.empty((sequences * row_blocks, heads, width), **number)
+    backward_kernel[(sequences * row_blocks * heads,)](
+        shared, call.score_scale, levels, delta, scaled, middle, cu_seqlens, _or(call.key_mask, shared),
+        _or(call.cos, shared), _or(call.sin, shared), _or(call.seed, shared), d_shared, parts_c,
+        shared.stride(0), shared.stride(1), scaled.stride(0), scaled.stride(1), tokens, length, row_blocks, heads,
+        1.0 - call.dropout,
+        D=width, ROWS=chosen.rows, COLS=chosen.cols, SAFE_COLS=min(chosen.cols, 32), STAGES=chosen.stages,
+        EVEN=call.is_even(chosen.rows, chosen.cols), SYMMETRIC=symmetric, PRECISION=_precision(shared.dtype),
+        **call.flags("PACKED", "MASKED", "ROTARY", "CAUSAL", "NO_SELF", "DROPOUT"), **_options(chosen),
+    )  # fmt: skip
+    return parts_c, parts_v
+
+
+def _or(tensor: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:
+    """A pointer that is never read where there is no tensor."""
+    return other if tensor is None else tensor
+
+
+def _precision(dtype: torch.dtype) -> str:
+    # Of float32 products only; the setting that PyTorch's own matrix products follow.
+    return "tf32" if dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32 else "ieee"
+
+
+def _options(chosen: Tiles) -> dict[str, Any]:
+    options: dict[str, Any] = {"num_warps": chosen.warps, "num_stages": chosen.stages}
+    if chosen.registers:
+        options["maxnreg"] = chosen.registers
+    return options
+
+
+@cache
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
+def _programs(chosen: Tiles, sequences: int, shared: torch.Tensor) -> int:
+    """Programs a head, so that all of them run at a time."""
+    return max(1, min(sequences, _multiprocessors(shared.device) * chosen.programs // shared.shape[1]))

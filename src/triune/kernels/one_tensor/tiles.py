@@ -1,0 +1,78 @@
+"""Which tiles a shape gets: a table measured on an H200; nothing is tuned while a user waits."""
+
+from typing import NamedTuple
+
+
+class Tiles(NamedTuple):
+    """Rows a program owns, columns it takes at a time, and how it is compiled.
+
+    `programs` is how many of the short kernels' programs run on a multiprocessor at a time.
+    """
+
+    rows: int
+    cols: int
+    warps: int
+    stages: int
+    registers: int | None = None
+    programs: int = 2
+
+    def __str__(self) -> str:
+        cap = f", {self.registers} registers" if self.registers else ""
+        return f"{self.rows}×{self.cols}, {self.warps} warps, {self.stages} stages{cap}"
+
+
+LONGEST_SHORT = 128  # tokens of a sequence that one tile holds
+
+
+def power_of_two(length: int, least: int, most: int) -> int:
+    return min(max(least, 1 << (length - 1).bit_length()), most)
+
+
+def is_short(length: int, head_width: int, bytes_each: int, packed: bool) -> bool:
+    """Whether one tile holds a sequence. In packed batches most are far shorter than the longest: smaller tiles win."""
+    return length <= (64 if packed else LONGEST_SHORT) and head_width <= 64 and bytes_each == 2
+
+
+def short_forward_tiles(length: int) -> Tiles:
+    if length > 64:
+        return Tiles(128, 128, 8, 3, 128, programs=2)
+    tile = power_of_two(length, 16, 64)
+    return Tiles(tile, tile, 4, 3, programs=4)
+
+
+def short_backward_tiles(length: int) -> Tiles:
+    if length > 64:
+        return Tiles(128, 128, 8, 2, programs=1)
+    tile = power_of_two(length, 16, 64)
+    return Tiles(tile, tile, 4, 3, programs=2)
+
+
+def forward_tiles(length: int, head_width: int, bytes_each: int) -> Tiles:
+    if bytes_each == 4 or head_width == 128:
+        return Tiles(power_of_two(length, 16, 64), power_of_two(length, 16, 32), 4, 2)
+    if length <= 64:
+        return Tiles(power_of_two(length, 16, 64), power_of_two(length, 16, 64), 4, 2)
+    return Tiles(64, 64, 4, 3, 168)
+
+
+def backward_tiles(length: int, head_width: int, bytes_each: int) -> Tiles:
+    if bytes_each == 4 or head_width == 128:
+        return Tiles(power_of_two(length, 16, 32), power_of_two(length, 16, 32), 4, 1)
+    if length <= 64:
+        return Tiles(power_of_two(length, 16, 64), power_of_two(length, 16, 64), 4, 2)
+    return Tiles(64, 64, 4, 3)
+
+
+def described(bytes_each: int, symmetric: bool, head_width: int, length: int, packed: bool) -> str:
+    """What runs, in words."""
+    short = is_short(length, head_width, bytes_each, packed)
+    if short:
+        forward = f"whole sequences, {short_forward_tiles(length)}"
+    else:
+        forward = str(forward_tiles(length, head_width, bytes_each))
+    if short and symmetric:
+        backward = f"whole sequences, {short_backward_tiles(length)}"
+    else:
+        way = "one way" if symmetric else "both ways"
+        backward = f"{way}, {backward_tiles(length, head_width, bytes_each)}"
+    return f"forward {forward}; backward {backward}"

@@ -1,0 +1,216 @@
+"""The parts of a Triune encoder: BERT's, with a Triune operator in the attention.
+
+Where the three parts of the project meet: `TriuneAttention` takes roles, or the one tensor that is all of them, from an
+operator and hands them to the attention core. Shapes: B rows · T tokens · N heads · D head width · d = N·D.
+"""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+from transformers.models.bert.modeling_bert import (
+    BertAttention,
+    BertEmbeddings,
+    BertEncoder,
+    BertIntermediate,
+    BertLayer,
+    BertOutput,
+    BertSelfOutput,
+)
+
+from triune import operators
+from triune.errors import TriuneError
+from triune.kernels import dispatch
+from triune.kernels.packing import KEYWORDS, Packing
+from triune.kernels.rotary import rotary_tables, rotate
+from triune.models.configuration import TriuneConfig
+from triune.models.cores import core_for, mask_for
+
+
+def _layer_norm(config: TriuneConfig) -> nn.LayerNorm:
+    return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+
+def _unchanged(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+class NoPositionTable(nn.Module):
+    """In the place of BERT's position table where positions are rotary: adds nothing to the embeddings."""
+
+    def forward(self, position_ids: torch.Tensor) -> torch.Tensor:
+        # Integer zeros: they take on the dtype of what they are added to.
+        return torch.zeros_like(position_ids).unsqueeze(-1)
+
+
+class TriuneEmbeddings(BertEmbeddings):
+    def __init__(self, config: TriuneConfig) -> None:
+        super().__init__(config)
+        if config.position == "rotary":
+            self.position_embeddings = NoPositionTable()
+
+    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        embeddings = super().forward(*args, **kwargs)
+        if torch.is_autocast_enabled(embeddings.device.type):
+            # Tables are float32 and would make the residual stream so: twice the bytes in every norm and sum.
+            embeddings = embeddings.to(torch.get_autocast_dtype(embeddings.device.type))
+        return embeddings
+
+
+class TriuneAttention(BertAttention):
+    """Operator, attention core, output projection. `self.self` holds the operator: BERT's key names."""
+
+    def __init__(self, config: TriuneConfig, layer_idx: int) -> None:
+        nn.Module.__init__(self)
+        self.config = config
+        self.layer_idx = layer_idx
+        self.is_causal = False  # sdpa reads it when there is no mask
+        self.attention_dropout = config.attention_probs_dropout_prob
+        self.self = operators.build(config.operator, config.attention_shape, config.operator_settings, config.folded)
+        self.output = BertSelfOutput(config)
+        self.input_norm: nn.Module = nn.Identity()
+        if config.norm_position == "pre":
+            self.output.LayerNorm = nn.Identity()
+            if layer_idx > 0:  # the embeddings come to the first layer already normalised
+                self.input_norm = _layer_norm(config)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        rotary: tuple[torch.Tensor, torch.Tensor] | None = None,
+        core: dispatch.AttentionCore | None = None,
+        packing: Packing | None = None,
+        past_key_values: None = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """`attention_mask` and `rotary` come in the form that the core takes: the encoder makes all of them once."""
+        core = core or core_for(self.config, hidden_states, attention_mask, packing)
+        if kwargs.get("output_attentions") and not core.gives_maps:
+            raise TriuneError(f"'{core.name}' gives no attention maps: call model.set_attn_implementation('eager')")
+        given_BTd, weights = self.input_norm(hidden_states), None
+        if core.name == dispatch.ONE_TENSOR:
+            context_BTd = self._over_one_tensor(core, given_BTd, attention_mask, rotary, packing)
+        else:
+            context_BTd, weights = self._over_roles(core, given_BTd, attention_mask, rotary, kwargs)
+        return self.output(context_BTd, hidden_states), weights
+
+    @property
+    def _dropout_now(self) -> float:
+        return self.attention_dropout if self.training else 0.0
+
+    def _over_one_tensor(
+        self,
+        core: dispatch.AttentionCore,
+        hidden_BTd: torch.Tensor,
+        key_mask: torch.Tensor | None,
+        rotary: tuple[torch.Tensor, torch.Tensor] | None,
+        packing: Packing | None,
+    ) -> torch.Tensor:
+        one = self.self.one_tensor(hidden_BTd)
+        context_MND = core.function(
+            one.shared_BTND.flatten(0, 1),
+            one.score_scale_ND,
+            one.value_scale_ND,
+            max_length=hidden_BTd.shape[1] if packing is None else packing.max_length,
+            cu_seqlens=None if packing is None else packing.cu_seqlens,
+            key_mask=key_mask,
+            rotary=rotary,
+            dropout=self._dropout_now,
+            mask_diagonal=self.config.mask_diagonal,
+        )
+        return context_MND.view(hidden_BTd.shape)
+
+    def _over_roles(
+        self,
+        core: dispatch.AttentionCore,
+        hidden_BTd: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        rotary: tuple[torch.Tensor, torch.Tensor] | None,
+        kwargs: dict[str, Any],
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        turn = _unchanged if rotary is None else partial(rotate, cos=rotary[0], sin=rotary[1])
+        roles = self.self(hidden_BTd, turn)
+        context_BTND, weights = core.function(
+            self,
+            roles.query_BNTD,
+            roles.key_BNTD,
+            roles.value_BNTD,
+            attention_mask,
+            dropout=self._dropout_now,
+            scaling=roles.scale,
+            **kwargs,
+        )
+        if roles.output_scale_ND is not None:
+            context_BTND = context_BTND * roles.output_scale_ND
+        return context_BTND.flatten(-2), weights
+
+
+class TriuneLayer(BertLayer):
+    def __init__(self, config: TriuneConfig, layer_idx: int) -> None:
+        GradientCheckpointingLayer.__init__(self)
+        self.chunk_size_feed_forward = config.chunk_size_feed_forward
+        self.seq_len_dim = 1
+        self.is_decoder = False
+        self.add_cross_attention = False
+        self.attention = TriuneAttention(config, layer_idx)
+        self.intermediate = BertIntermediate(config)
+        self.output = BertOutput(config)
+        self.feed_forward_norm: nn.Module = nn.Identity()
+        if config.norm_position == "pre":
+            self.feed_forward_norm = _layer_norm(config)
+            self.output.LayerNorm = nn.Identity()
+
+    def feed_forward_chunk(self, attention_output: torch.Tensor) -> torch.Tensor:
+        return self.output(self.intermediate(self.feed_forward_norm(attention_output)), attention_output)
+
+
+class TriuneEncoder(BertEncoder):
+    def __init__(self, config: TriuneConfig) -> None:
+        nn.Module.__init__(self)
+        self.config = config
+        self.layer = nn.ModuleList([TriuneLayer(config, index) for index in range(config.num_hidden_layers)])
+        self.final_norm = _layer_norm(config) if config.norm_position == "pre" else nn.Identity()
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        packing: Packing | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """`attention_mask` as the model got it. A batch whose padding was removed comes back padded."""
+        core = core_for(self.config, hidden_states, attention_mask, packing)
+        if packing is not None and "flash" in core.name:
+            starts, longest = packing.cu_seqlens, packing.max_length
+            kwargs.update(zip(KEYWORDS, (starts, starts, longest, longest), strict=True))
+        outputs = super().forward(
+            hidden_states,
+            mask_for(core, self.config, hidden_states, attention_mask, packing),
+            position_ids=position_ids,
+            rotary=self._rotary(core, hidden_states, position_ids),
+            core=core,
+            packing=packing,
+            **kwargs,
+        )
+        states = self.final_norm(outputs.last_hidden_state)
+        outputs.last_hidden_state = states if packing is None else packing.put_back(states)
+        return outputs
+
+    def _rotary(
+        self, core: dispatch.AttentionCore, hidden_BTd: torch.Tensor, positions: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        if self.config.position != "rotary":
+            return None
+        rows, tokens = hidden_BTd.shape[:2]
+        if positions is None:
+            positions = torch.arange(tokens, device=hidden_BTd.device)[None]
+        cos, sin = rotary_tables(positions, self.config.attention_shape.head_width, self.config.rotary_base)
+        if core.name != dispatch.ONE_TENSOR:
+            return cos, sin
+        cos, sin = (table.expand(rows, -1, -1, -1).flatten(0, 2) for table in (cos, sin))  # a row for each token
+        return cos, sin
