@@ -28,6 +28,7 @@ from triune.kernels.packing import KEYWORDS, Packing
 from triune.kernels.rotary import rotary_tables, rotate
 from triune.models.configuration import TriuneConfig
 from triune.models.cores import core_for, mask_for
+from triune.operators.joint import is_plain
 
 
 def _layer_norm(config: TriuneConfig) -> nn.LayerNorm:
@@ -91,11 +92,10 @@ class TriuneAttention(BertAttention):
         core = core or core_for(self.config, hidden_states, attention_mask, packing)
         if kwargs.get("output_attentions") and not core.gives_maps:
             raise TriuneError(f"'{core.name}' gives no attention maps: call model.set_attn_implementation('eager')")
-        given_BTd, weights = self.input_norm(hidden_states), None
+        given_BTd = self.input_norm(hidden_states)
         if core.name == dispatch.ONE_TENSOR:
-            context_BTd = self._over_one_tensor(core, given_BTd, attention_mask, rotary, packing)
-        else:
-            context_BTd, weights = self._over_roles(core, given_BTd, attention_mask, rotary, kwargs)
+            return self._over_one_tensor(core, given_BTd, hidden_states, attention_mask, rotary, packing), None
+        context_BTd, weights = self._over_roles(core, given_BTd, attention_mask, rotary, kwargs)
         return self.output(context_BTd, hidden_states), weights
 
     @property
@@ -106,15 +106,19 @@ class TriuneAttention(BertAttention):
         self,
         core: dispatch.AttentionCore,
         hidden_BTd: torch.Tensor,
+        residual_BTd: torch.Tensor,
         key_mask: torch.Tensor | None,
         rotary: tuple[torch.Tensor, torch.Tensor] | None,
         packing: Packing | None,
     ) -> torch.Tensor:
         one = self.self.one_tensor(hidden_BTd)
+        # A factor on the values is one on the columns of the output projection: there it costs d² multiplications a
+        # batch instead of d a token, and its gradient comes with that of the weight.
+        in_projection = one.value_scale_ND is not None and is_plain(self.output.dense)
         context_MND = core.function(
             one.shared_BTND.flatten(0, 1),
             one.score_scale_ND,
-            one.value_scale_ND,
+            None if in_projection else one.value_scale_ND,
             max_length=hidden_BTd.shape[1] if packing is None else packing.max_length,
             cu_seqlens=None if packing is None else packing.cu_seqlens,
             key_mask=key_mask,
@@ -122,7 +126,12 @@ class TriuneAttention(BertAttention):
             dropout=self._dropout_now,
             mask_diagonal=self.config.mask_diagonal,
         )
-        return context_MND.view(hidden_BTd.shape)
+        context_BTd = context_MND.view(hidden_BTd.shape)
+        if not in_projection:
+            return self.output(context_BTd, residual_BTd)
+        dense = self.output.dense
+        states_BTd = nn.functional.linear(context_BTd, dense.weight * one.value_scale_ND.flatten(), dense.bias)
+        return self.output.LayerNorm(self.output.dropout(states_BTd) + residual_BTd)
 
     def _over_roles(
         self,

@@ -11,14 +11,14 @@ def joint_projection(x: torch.Tensor, *linears: nn.Linear) -> tuple[torch.Tensor
 
     Modules that are more than their weight and bias (wrapped by LoRA, quantised, with hooks) are called one by one.
     """
-    if not all(_is_plain(linear) for linear in linears) or len({linear.weight.dtype for linear in linears}) > 1:
+    if not all(is_plain(linear) for linear in linears) or len({linear.weight.dtype for linear in linears}) > 1:
         return tuple(linear(x) for linear in linears)
     weight = torch.cat([linear.weight for linear in linears])
     bias = torch.cat([linear.bias for linear in linears])
     return nn.functional.linear(x, weight, bias).split([linear.out_features for linear in linears], dim=-1)
 
 
-def _is_plain(linear: nn.Module) -> bool:
+def is_plain(linear: nn.Module) -> bool:
     """A Linear with nothing around it. Quantisers change the tensor's class, accelerate sets a `forward` on it."""
     return (
         type(linear) is nn.Linear

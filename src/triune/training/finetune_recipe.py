@@ -86,7 +86,7 @@ class TrainingPart:
     batch: int = 16
     epochs: int = 3
     precision: Literal["float32", "bfloat16"] = "float32"
-    attention: str = "sdpa"
+    attention: str = "triune"
     # A CUDA graph of the whole step for each length of batch: nothing waits for Python. Only on CUDA devices.
     captured: bool = True
 

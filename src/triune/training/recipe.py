@@ -78,7 +78,7 @@ class TrainingPart:
     steps: int | None = None  # optimiser steps: one of the two
     precision: Literal["float32", "bfloat16"] = "float32"
     compile: bool = False
-    attention: str = "sdpa"
+    attention: str = "triune"
     gradient_checkpointing: bool = False
     seed: int = 1
     log_every: int = 10
