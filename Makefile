@@ -28,7 +28,8 @@ lint: $(READY)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -n 2 -m 'not gpu'
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -n 2 -m interpreted tests/kernels
+	$(BIN)/python -m pytest -n 2 -m 'not gpu and not interpreted'
 
 reproduce: $(READY)
 	$(BIN)/triune reproduce --out results

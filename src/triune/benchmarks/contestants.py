@@ -41,7 +41,7 @@ def compiled(model: torch.nn.Module, mode: str) -> Any:
 def note_attention(entry: Entry, model: Any) -> str:
     """Into the record: what computes attention in a model of ours, and why."""
     core = model.attention_core
-    entry.about |= {"attention": core.name, "reason": core.reason}
+    entry.about |= {"attention": core.name, "reason": core.reason, "feed_forward": model.feed_forward_core.name}
     return str(core.name)
 
 

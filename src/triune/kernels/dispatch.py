@@ -1,4 +1,4 @@
-"""The one place that decides which core computes attention.
+"""The one place that decides which core computes attention, and which the activation of the feed-forward half.
 
 `attn_implementation` asks for one: "triune" is automatic, the one-tensor kernels where they can run and SDPA elsewhere,
 with the reason; "one_tensor" is these kernels or an error; "sdpa" never takes them; "eager" is our reference; any other
@@ -15,7 +15,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterf
 from transformers.utils import logging
 
 from triune.errors import TriuneError
-from triune.kernels import one_tensor
+from triune.kernels import bias_gelu, one_tensor
 from triune.kernels.reference import reference_attention
 
 logger = logging.get_logger(__name__)
@@ -81,6 +81,32 @@ def _unsupported(device: torch.device, dtype: torch.dtype, head_width: int) -> s
 
 def _refusal(hindrance: str) -> str:
     return f"attn_implementation 'one_tensor' cannot run: {hindrance}; 'triune' takes SDPA where it cannot"
+
+
+class FeedForwardCore(NamedTuple):
+    name: Literal["bias-gelu", "pytorch"]
+    reason: str
+
+
+def choose_feed_forward(
+    allowed: bool, activation: str, plain: bool, device: torch.device, dtype: torch.dtype
+) -> FeedForwardCore:
+    """Our kernel for bias and exact GELU where it can run; `plain`: the projection is nothing but a Linear."""
+    if not allowed:
+        return FeedForwardCore("pytorch", "fused_gelu is false")
+    if activation != "gelu":
+        return FeedForwardCore("pytorch", f"hidden_act is '{activation}', not 'gelu'")
+    if not plain:
+        return FeedForwardCore("pytorch", "the projection is more than a Linear")
+    hindrance = _gelu_unsupported(device, dtype)
+    if hindrance is not None:
+        return FeedForwardCore("pytorch", hindrance)
+    return FeedForwardCore("bias-gelu", "fused_gelu is true")
+
+
+@torch.compiler.assume_constant_result
+def _gelu_unsupported(device: torch.device, dtype: torch.dtype) -> str | None:
+    return bias_gelu.unsupported(device, dtype)
 
 
 def working_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:

@@ -33,6 +33,7 @@ class TriuneConfig(BertConfig):
         classifier_pooling: what heads for whole sequences read: "cls", the first token's state, as BERT; or "mean", the
             mean of all states. A model that was pre-trained for a short time only, and without a task for the first
             token, has hardly anything there.
+        fused_gelu: on a GPU, in half precision, bias and GELU run in a kernel of ours (the same function, to rounding).
         folded: the model is for inference, its role vectors merged; made by `model.fold()`.
     """
 
@@ -46,6 +47,7 @@ class TriuneConfig(BertConfig):
     mask_diagonal: bool = False
     masked_only_loss: bool = False
     classifier_pooling: Literal["cls", "mean"] = "cls"
+    fused_gelu: bool = True
     folded: bool = False
     use_cache: bool = False  # an encoder has none
 

@@ -24,6 +24,7 @@ from transformers.models.bert.modeling_bert import (
 from triune import operators
 from triune.errors import TriuneError
 from triune.kernels import dispatch
+from triune.kernels.bias_gelu import bias_gelu
 from triune.kernels.packing import KEYWORDS, Packing
 from triune.kernels.rotary import rotary_tables, rotate
 from triune.models.configuration import TriuneConfig
@@ -161,6 +162,7 @@ class TriuneAttention(BertAttention):
 class TriuneLayer(BertLayer):
     def __init__(self, config: TriuneConfig, layer_idx: int) -> None:
         GradientCheckpointingLayer.__init__(self)
+        self.config = config
         self.chunk_size_feed_forward = config.chunk_size_feed_forward
         self.seq_len_dim = 1
         self.is_decoder = False
@@ -173,8 +175,23 @@ class TriuneLayer(BertLayer):
             self.feed_forward_norm = _layer_norm(config)
             self.output.LayerNorm = nn.Identity()
 
+    def feed_forward_core(self, device: torch.device, dtype: torch.dtype) -> dispatch.FeedForwardCore:
+        return dispatch.choose_feed_forward(
+            self.config.fused_gelu,
+            self.config.hidden_act,
+            is_plain(self.intermediate.dense),
+            device,
+            dispatch.working_dtype(device, dtype),
+        )
+
     def feed_forward_chunk(self, attention_output: torch.Tensor) -> torch.Tensor:
-        return self.output(self.intermediate(self.feed_forward_norm(attention_output)), attention_output)
+        given = self.feed_forward_norm(attention_output)
+        if self.feed_forward_core(given.device, given.dtype).name == "bias-gelu":
+            dense = self.intermediate.dense
+            states = bias_gelu(nn.functional.linear(given, dense.weight), dense.bias)
+        else:
+            states = self.intermediate(given)
+        return self.output(states, attention_output)
 
 
 class TriuneEncoder(BertEncoder):

@@ -85,6 +85,11 @@ class TriunePreTrainedModel(BertPreTrainedModel):
         here = cores.situation(config, device, dtype, attention_mask, packed)
         return dispatch.choose(config._attn_implementation, here)
 
+    @property
+    def feed_forward_core(self) -> dispatch.FeedForwardCore:
+        """What computes the activation of the feed-forward half here and now, and why."""
+        return self.base_model.encoder.layer[0].feed_forward_core(self.device, self.dtype)
+
     def fold(self) -> "TriunePreTrainedModel":
         """A copy for inference, with role vectors merged as the operator can; prints what that saves."""
         if self.config.folded:

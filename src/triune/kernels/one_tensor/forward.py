@@ -18,6 +18,7 @@ from triune.kernels.one_tensor.pieces import (
     load_rows,
     rotated,
     sequence_bounds,
+    value_factors,
     visible,
 )
 
@@ -104,7 +105,7 @@ def store_rows(
         scale = scale / keep_share
     result = sums * scale[:, None]
     if SCALED_VALUES:
-        result = result * tl.load(V + dims).to(tl.float32)[None, :]
+        result = result * value_factors(V, dims)[None, :]
     places = Out + rows[:, None] * (heads * D) + dims[None, :]
     if EVEN:
         tl.store(places, result.to(Out.dtype.element_ty))

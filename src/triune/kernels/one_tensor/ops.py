@@ -18,6 +18,12 @@ def attention(
     mask_diagonal: bool,
 ) -> torch.Tensor:
     _check(shared, score_scale, value_scale, max_length, cu_seqlens, key_mask, mask_diagonal)
+    if value_scale is not None and shared.dtype == torch.float16:
+        # Its exponents are too few for products with a small v that are divided by it again (launch.py).
+        plain = attention(
+            shared, score_scale, None, max_length, cu_seqlens, key_mask, rotary, dropout, causal, mask_diagonal
+        )
+        return (plain * value_scale).to(plain.dtype)
     differentiated = [shared, score_scale, *([] if value_scale is None else [value_scale])]
     save_levels = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in differentiated)
     cos, sin = (None, None) if rotary is None else rotary

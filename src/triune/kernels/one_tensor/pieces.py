@@ -120,7 +120,7 @@ def dropout_keep(row_number, keys, keep_share):
 
 @triton.jit
 def value_factors(V, dims):
-    """The value vector as the backward kernels use it: they divide by it later, so zero becomes a tiny number."""
+    """The value vector as the kernels use it: its gradient is divided by it, so zero becomes a tiny number."""
     v = tl.load(V + dims).to(tl.float32)
     return tl.where(tl.abs(v) < TINY, TINY, v)
 

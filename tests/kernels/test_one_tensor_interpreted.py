@@ -1,0 +1,221 @@
+"""The one-tensor kernels through Triton's interpreter: small shapes, float32 and float16 (it has no bfloat16)."""
+
+import os
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+pytestmark = [
+    pytest.mark.interpreted,
+    pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1: `make test`"),
+]
+
+from one_tensor_checks import Case, check, errors, kept_weights  # noqa: E402
+
+from triune.kernels import one_tensor  # noqa: E402
+from triune.kernels.one_tensor import launch  # noqa: E402
+
+PLAIN = {
+    "as it is": {},
+    "without values": {"values": False},
+    "rotary": {"rotary": True},
+    "masked": {"masked": True},
+    "causal": {"causal": True},
+    "no self": {"mask_diagonal": True},
+    "no self, causal": {"mask_diagonal": True, "causal": True},
+    "dropout": {"dropout": 0.3},
+    "dropout, causal, rotary": {"dropout": 0.3, "causal": True, "rotary": True},
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("length", [1, 2, 20, 33])
+def test_against_float64(name, length):
+    check(Case([length, length], **PLAIN[name]))
+
+
+@pytest.mark.parametrize("name", [name for name in PLAIN if name != "masked"])
+def test_packed(name):
+    check(Case([5, 17, 1, 0, 33], packed=True, **PLAIN[name]))
+
+
+@pytest.mark.parametrize("width", [64, 128])
+def test_head_widths(width):
+    check(Case([20], width=width))
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_half_precision_takes_the_kernels_of_short_sequences(name):
+    check(Case([40, 40], dtype=torch.float16, **PLAIN[name]))
+
+
+@pytest.fixture
+def one_way(monkeypatch):
+    """The path that on a GPU is bfloat16's, here in float32, for long sequences and (asked for) for short ones."""
+
+    def force(short):
+        original = launch.run_backward
+
+        def run(*args):
+            symmetric = args[4].scores_stay_symmetric
+            return original(*args, short=short and symmetric, symmetric=symmetric)
+
+        monkeypatch.setattr("triune.kernels.one_tensor.ops.run_backward", run)
+
+    return force
+
+
+@pytest.mark.parametrize("short", [False, True])
+@pytest.mark.parametrize("name", ["as it is", "without values", "rotary", "no self"])
+def test_one_exponential_for_both_directions(one_way, name, short):
+    one_way(short)
+    check(Case([40, 40], **PLAIN[name]))
+    check(Case([5, 17, 1, 0, 33], packed=True, **PLAIN[name]))
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_scores_too_large_for_one_exponential(one_way, short):
+    one_way(short)
+    # Levels of several thousand are rounded in float32 to about 1e-4, and so are weights.
+    check(Case([40, 40], size=30.0), tolerance=3e-3)
+
+
+def test_scores_far_above_a_tokens_own():
+    """The forward kernel's shift is a token's own score: a row that overflows under it is computed again."""
+    case = Case([70], heads=1)
+    shared, _, _ = case.tensors()
+    with torch.no_grad():
+        shared[:35] *= 20.0
+    score_scale = -torch.ones(1, 32)  # own scores are the lowest
+    output = one_tensor.attention(shared, score_scale, max_length=70)
+    assert torch.isfinite(output).all()
+    from triune.kernels.one_tensor.reference import one_tensor_reference
+
+    exact = one_tensor_reference(shared.double(), score_scale.double(), max_length=70)
+    torch.testing.assert_close(output.double(), exact, rtol=1e-2, atol=1e-3)
+
+
+def test_zero_in_the_value_vector(monkeypatch):
+    """The kernels divide by it in the end: its gradient must be right where it is zero."""
+    original = Case.tensors
+
+    def with_zeros(self):
+        shared, score_scale, value_scale = original(self)
+        value_scale[:, ::3] = 0.0
+        return shared, score_scale, value_scale
+
+    monkeypatch.setattr(Case, "tensors", with_zeros)
+    check(Case([20, 20]))
+
+
+def test_all_keys_masked_gives_zeros():
+    case = Case([10, 10], values=False)
+    shared, score_scale, _ = case.tensors()
+    shared.requires_grad_()
+    mask = torch.tensor([True] * 10 + [False] * 10)
+    output = one_tensor.attention(shared, score_scale, max_length=10, key_mask=mask)
+    assert (output[10:] == 0).all()
+    assert (output[:10] != 0).any()
+    (gradient,) = torch.autograd.grad(output.sum(), shared)
+    assert torch.isfinite(gradient).all()
+    assert (gradient[10:] == 0).all()
+
+
+def test_dropout_keeps_the_share_it_should():
+    case = Case([64] * 4, heads=4, dropout=0.25)
+    kept = torch.stack(kept_weights(case)).float()
+    # 65,536 draws: the mean is within four standard deviations, 0.0068; and rows, columns, heads differ.
+    assert abs(kept.mean().item() - 0.75) < 0.007
+    assert kept.mean(-1).std() < 0.08
+    assert kept.mean(-2).std() < 0.08
+    flat = kept.flatten(2).flatten(0, 1)
+    together = torch.corrcoef(flat) - torch.eye(len(flat))
+    assert together.abs().max() < 0.08
+    torch.manual_seed(1)
+    other = torch.stack(kept_weights(case)).float()
+    assert (kept != other).float().mean() > 0.3
+
+
+def test_dropout_follows_the_generator():
+    shared, score_scale, _ = Case([20]).tensors()
+    draws = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        draws.append(one_tensor.attention(shared, score_scale, max_length=20, dropout=0.5))
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+
+
+def test_no_tokens():
+    shared = torch.zeros(0, 2, 32, requires_grad=True)
+    score_scale = torch.ones(2, 32, requires_grad=True)
+    output = one_tensor.attention(shared, score_scale, max_length=8, cu_seqlens=torch.zeros(1, dtype=torch.int32))
+    assert output.shape == (0, 2, 32)
+    assert (torch.autograd.grad(output.sum(), score_scale)[0] == 0).all()
+
+
+def test_a_wrong_kernel_would_be_seen():
+    """The comparison itself: another c is far outside the tolerance."""
+    case = Case([20])
+    shared, score_scale, value_scale = case.tensors()
+    right = one_tensor.attention(shared, score_scale, value_scale, max_length=20)
+    wrong = one_tensor.attention(shared, -score_scale, value_scale, max_length=20)
+    assert (right - wrong).norm() / right.norm() > 0.1
+    assert errors(case)["output"] > 0
+
+
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.5}, {"save": False}])
+def test_opcheck(options):
+    from triune.kernels.one_tensor.ops import one_tensor_backward, one_tensor_forward
+
+    shared, score_scale, value_scale = Case([20, 20]).tensors()
+    seed = torch.tensor([7]) if "dropout" in options else None
+    save = options.get("save", True)
+    tensors = [tensor.clone().requires_grad_(save) for tensor in (shared, score_scale, value_scale)]
+    rest = (None, None, None, None, seed, 20, options.get("dropout", 0.0), False, False)
+    torch.library.opcheck(one_tensor_forward, (*tensors, *rest, save))
+    if save:
+        output, levels = one_tensor_forward(*tensors, *rest, True)
+        plain = [tensor.detach() for tensor in (output, tensors[0], output, levels, *tensors[1:])]
+        torch.library.opcheck(one_tensor_backward, (*plain, *rest))
+
+
+def test_compiled_whole():
+    shared, score_scale, value_scale = (tensor.clone().requires_grad_() for tensor in Case([20, 20]).tensors())
+
+    def run(shared):
+        return one_tensor.attention(shared * 2, score_scale, value_scale, max_length=20).square().sum()
+
+    plain = torch.autograd.grad(run(shared), shared)[0]
+    compiled = torch.autograd.grad(torch.compile(run, fullgraph=True, backend="aot_eager")(shared), shared)[0]
+    torch.testing.assert_close(plain, compiled)
+
+
+def test_checkpointed_layers_draw_the_same_dropout():
+    shared = Case([20]).tensors()[0].clone().requires_grad_()
+    score_scale = torch.full((2, 32), 0.2)
+
+    def run(shared):
+        return one_tensor.attention(shared, score_scale, max_length=20, dropout=0.5).square().sum()
+
+    torch.manual_seed(3)
+    plain = torch.autograd.grad(run(shared), shared)[0]
+    torch.manual_seed(3)
+    again = torch.utils.checkpoint.checkpoint(run, shared, use_reentrant=False)
+    torch.testing.assert_close(plain, torch.autograd.grad(again, shared)[0])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"max_length": 7}, "no whole number of sequences of 7"),
+        ({"cu_seqlens": torch.tensor([0, 20])}, "cu_seqlens must be int32"),
+        ({"key_mask": torch.ones(20, dtype=torch.bool), "mask_diagonal": True}, "key_mask goes neither"),
+        ({"key_mask": torch.ones(19, dtype=torch.bool)}, "key_mask must be"),
+    ],
+)
+def test_wrong_calls(changed, message):
+    shared, score_scale, _ = Case([20]).tensors()
+    with pytest.raises(ValueError, match=message):
+        one_tensor.attention(shared, score_scale, **{"max_length": 20, **changed})
