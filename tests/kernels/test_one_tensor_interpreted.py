@@ -219,3 +219,41 @@ def test_wrong_calls(changed, message):
     shared, score_scale, _ = Case([20]).tensors()
     with pytest.raises(ValueError, match=message):
         one_tensor.attention(shared, score_scale, **{"max_length": 20, **changed})
+
+
+@pytest.mark.parametrize("name", ["as it is", "without values"])
+@pytest.mark.parametrize("length", [65, 128])
+def test_resident_backward(monkeypatch, name, length):
+    """bfloat16's kernel for 65 to 128 tokens, in float32."""
+    monkeypatch.setattr(
+        launch.tiles, "is_resident", lambda length, width, bytes_each, plain, most: plain and most == 128
+    )
+    original = launch.run_backward
+    monkeypatch.setattr(
+        "triune.kernels.one_tensor.ops.run_backward", lambda *args: original(*args, short=True, symmetric=True)
+    )
+    ran = []
+    kernel = launch.resident_backward_kernel
+    monkeypatch.setattr(launch, "resident_backward_kernel", _watched(kernel, ran))
+    check(Case([length] * 3, width=64, **PLAIN[name]))
+    check(Case([length], width=64, size=30.0, **PLAIN[name]), tolerance=3e-3)
+    assert len(ran) == 2
+
+
+@pytest.mark.parametrize("name", ["as it is", "without values"])
+@pytest.mark.parametrize("length", [129, 256])
+def test_resident_forward(monkeypatch, name, length):
+    """Half precision's kernel for 129 to 256 tokens."""
+    ran = []
+    monkeypatch.setattr(launch, "resident_forward_kernel", _watched(launch.resident_forward_kernel, ran))
+    check(Case([length] * 2, heads=1, width=64, dtype=torch.float16, **PLAIN[name]))
+    assert ran
+
+
+def _watched(kernel, ran):
+    class Watched:
+        def __getitem__(self, grid):
+            ran.append(grid)
+            return kernel[grid]
+
+    return Watched()

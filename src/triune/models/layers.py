@@ -115,7 +115,8 @@ class TriuneAttention(BertAttention):
         one = self.self.one_tensor(hidden_BTd)
         # A factor on the values is one on the columns of the output projection: there it costs d² multiplications a
         # batch instead of d a token, and its gradient comes with that of the weight.
-        in_projection = one.value_scale_ND is not None and is_plain(self.output.dense)
+        dense = self.output.dense
+        in_projection = is_plain(dense)
         context_MND = core.function(
             one.shared_BTND.flatten(0, 1),
             one.score_scale_ND,
@@ -128,9 +129,8 @@ class TriuneAttention(BertAttention):
             mask_diagonal=self.config.mask_diagonal,
         )
         context_BTd = context_MND.view(hidden_BTd.shape)
-        if not in_projection:
+        if one.value_scale_ND is None or not in_projection:
             return self.output(context_BTd, residual_BTd)
-        dense = self.output.dense
         states_BTd = nn.functional.linear(context_BTd, dense.weight * one.value_scale_ND.flatten(), dense.bias)
         return self.output.LayerNorm(self.output.dropout(states_BTd) + residual_BTd)
 

@@ -22,7 +22,7 @@ def normal_cdf(x):
 
 
 @triton.jit
-def forward_kernel(X, Bias, Y, rows, width, ROWS: tl.constexpr, COLS: tl.constexpr):
+def bias_gelu_forward_kernel(X, Bias, Y, rows, width, ROWS: tl.constexpr, COLS: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     col = tl.program_id(1) * COLS + tl.arange(0, COLS)
     inside = (row < rows)[:, None] & (col < width)[None, :]
@@ -34,7 +34,7 @@ def forward_kernel(X, Bias, Y, rows, width, ROWS: tl.constexpr, COLS: tl.constex
 
 
 @triton.jit
-def backward_kernel(X, Bias, DY, DX, Parts, rows, width, rows_each, ROWS: tl.constexpr, COLS: tl.constexpr):
+def bias_gelu_backward_kernel(X, Bias, DY, DX, Parts, rows, width, rows_each, ROWS: tl.constexpr, COLS: tl.constexpr):
     """A program walks down some columns: it keeps the sums of the bias' gradient."""
     col = tl.program_id(1) * COLS + tl.arange(0, COLS)
     bias = tl.load(Bias + col, mask=col < width, other=0.0).to(tl.float32)

@@ -3,10 +3,10 @@
 import torch
 import triton
 
-from triune.kernels.bias_gelu.kernels import backward_kernel, forward_kernel
+from triune.kernels.bias_gelu.kernels import bias_gelu_backward_kernel, bias_gelu_forward_kernel
 
-ROWS, COLS = 8, 512  # of a tile; measured on an H200
-PARTS = 128  # programs that walk down the same columns
+ROWS, COLS, BACKWARD_COLS = 4, 1024, 512  # of a tile; measured on an H200
+PARTS = 256  # programs that walk down the same columns
 
 
 def bias_gelu(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -20,7 +20,7 @@ def bias_gelu_forward(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     rows = x.numel() // width
     if rows:
         grid = (triton.cdiv(rows, ROWS), triton.cdiv(width, COLS))
-        forward_kernel[grid](x, bias, y, rows, width, ROWS=ROWS, COLS=COLS, num_warps=4)
+        bias_gelu_forward_kernel[grid](x, bias, y, rows, width, ROWS=ROWS, COLS=COLS, num_warps=4)
     return y
 
 
@@ -39,8 +39,10 @@ def bias_gelu_backward(dy: torch.Tensor, x: torch.Tensor, bias: torch.Tensor) ->
     sums = torch.empty((parts, width), dtype=torch.float32, device=x.device)
     if parts:
         each = triton.cdiv(triton.cdiv(rows, parts), ROWS) * ROWS
-        grid = (parts, triton.cdiv(width, COLS))
-        backward_kernel[grid](x, bias, dy, dx, sums, rows, width, each, ROWS=ROWS, COLS=COLS, num_warps=4)
+        grid = (parts, triton.cdiv(width, BACKWARD_COLS))
+        bias_gelu_backward_kernel[grid](
+            x, bias, dy, dx, sums, rows, width, each, ROWS=ROWS, COLS=BACKWARD_COLS, num_warps=4
+        )
     return dx, sums.sum(0)
 
 

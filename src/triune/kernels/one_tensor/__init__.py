@@ -68,8 +68,19 @@ def attention(
     )  # fmt: skip
 
 
-def describe(dtype: torch.dtype, head_width: int, max_length: int, packed: bool = False, symmetric: bool = True) -> str:
-    """Which kernels and tiles a shape gets; `symmetric` is false with dropout, causal or key masks."""
+def describe(
+    dtype: torch.dtype,
+    head_width: int,
+    max_length: int,
+    packed: bool = False,
+    plain: bool = True,
+    symmetric: bool = True,
+) -> str:
+    """Which kernels and tiles a shape gets.
+
+    `symmetric` is false with dropout, causal or key masks; `plain` with these, rotary positions or mask_diagonal.
+    """
     from triune.kernels.one_tensor.tiles import described
 
-    return described(dtype.itemsize, dtype == torch.bfloat16 and symmetric, head_width, max_length, packed)
+    one_way = symmetric and dtype == torch.bfloat16
+    return described(dtype.itemsize, one_way, head_width, max_length, plain and symmetric and not packed, packed)

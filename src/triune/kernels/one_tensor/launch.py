@@ -10,6 +10,7 @@ from triune.kernels.one_tensor import tiles
 from triune.kernels.one_tensor.backward import backward_kernel, prepare_kernel
 from triune.kernels.one_tensor.forward import forward_kernel
 from triune.kernels.one_tensor.pieces import sum_parts_kernel
+from triune.kernels.one_tensor.resident import resident_backward_kernel, resident_forward_kernel
 from triune.kernels.one_tensor.short import short_backward_kernel, short_forward_kernel, short_safe_kernel
 from triune.kernels.one_tensor.tiles import Tiles
 
@@ -41,6 +42,11 @@ class Call(NamedTuple):
     def scores_stay_symmetric(self) -> bool:
         """Whether both directions of a pair see the same: nothing hides or drops only one of them."""
         return not (self.causal or self.key_mask is not None or self.dropout > 0)
+
+    @property
+    def plain(self) -> bool:
+        """Sequences of one length, and nothing but c and v."""
+        return self.scores_stay_symmetric and not (self.packed or self.mask_diagonal or self.cos is not None)
 
     def sequences(self, tokens: int) -> int:
         return tokens // self.max_length if self.cu_seqlens is None else self.cu_seqlens.numel() - 1
@@ -87,6 +93,13 @@ def run_forward(
         _or(call.key_mask, shared), _or(call.cos, shared), _or(call.sin, shared), _or(call.seed, shared),
     )  # fmt: skip
     strides = (shared.stride(0), shared.stride(1), tokens, length)
+    if short is None and tiles.is_resident(length, width, shared.element_size(), call.plain, tiles.RESIDENT_FORWARD):
+        chosen = chosen or tiles.RESIDENT_TILES
+        resident_forward_kernel[(_programs(chosen, sequences, shared) * heads,)](
+            *pointers[:5], *strides, sequences, heads, D=width, EVEN=call.is_even(256), SAVE=save_levels,
+            PRECISION="ieee", STAGES=chosen.stages, **call.flags("SCALED_VALUES"), **_options(chosen),
+        )  # fmt: skip
+        return output, levels
     compiled_in = {"D": width, "SAVE": save_levels, "PRECISION": _precision(shared.dtype), **call.flags(*ALL_FLAGS)}
     if tiles.is_short(length, width, shared.element_size(), call.packed) if short is None else short:
         chosen = chosen or tiles.short_forward_tiles(length)
@@ -130,8 +143,11 @@ def run_backward(
         symmetric = call.scores_stay_symmetric and shared.dtype == torch.bfloat16
     if short is None:
         short = symmetric and tiles.is_short(call.max_length, width, shared.element_size(), call.packed)
+    resident = tiles.is_resident(
+        call.max_length, width, shared.element_size(), call.plain and symmetric, tiles.RESIDENT_BACKWARD
+    )
     if short:
-        parts_c, parts_v = _short(d_output, shared, levels, grads.shared, call, chosen)
+        parts_c, parts_v = _short(d_output, shared, output if resident else None, levels, grads.shared, call, chosen)
     else:
         parts_c, parts_v = _long(d_output, shared, output, levels, grads.shared, call, chosen, symmetric)
     sum_parts_kernel[(heads, 1 if call.value_scale is None else 2)](
@@ -145,14 +161,17 @@ def run_backward(
 def _short(
     d_output: torch.Tensor,
     shared: torch.Tensor,
+    output: torch.Tensor | None,
     levels: torch.Tensor,
     d_shared: torch.Tensor,
     call: Call,
     chosen: Tiles | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """With the output it is the resident kernel that runs."""
     tokens, heads, width = shared.shape
     sequences = call.sequences(tokens)
-    chosen = chosen or tiles.short_backward_tiles(call.max_length)
+    usual = tiles.short_backward_tiles(call.max_length) if output is None else tiles.RESIDENT_TILES
+    chosen = chosen or usual
     programs, checks = _programs(chosen, sequences, shared), triton.cdiv(sequences, SAFE_CHUNK)
     number: dict[str, Any] = {"dtype": torch.float32, "device": shared.device}
     parts = torch.empty((programs + checks, 2, heads, width), **number)
@@ -164,18 +183,20 @@ def _short(
     )  # fmt: skip
     inputs = (shared, call.score_scale, _or(call.value_scale, shared), d_output, levels)
     places = (middle, _or(call.cu_seqlens, shared), _or(call.cos, shared), _or(call.sin, shared), d_shared)
-    compiled_in = {
-        "D": width,
-        "TILE": chosen.rows,
-        "PRECISION": _precision(shared.dtype),
-        **call.flags(*SYMMETRIC_FLAGS),
-    }
-    short_backward_kernel[(programs * heads,)](
-        *inputs, *places, parts, *strides, EVEN=call.is_even(chosen.rows), STAGES=chosen.stages, **compiled_in,
-        **_options(chosen),
-    )  # fmt: skip
+    precision = _precision(shared.dtype)
+    if output is None:
+        short_backward_kernel[(programs * heads,)](
+            *inputs, *places, parts, *strides, D=width, TILE=chosen.rows, EVEN=call.is_even(chosen.rows),
+            PRECISION=precision, STAGES=chosen.stages, **call.flags(*SYMMETRIC_FLAGS), **_options(chosen),
+        )  # fmt: skip
+    else:
+        resident_backward_kernel[(programs * heads,)](
+            *inputs[:3], output, *inputs[3:], middle, d_shared, parts, *strides, D=width, EVEN=call.is_even(128),
+            PRECISION=precision, STAGES=chosen.stages, **call.flags("SCALED_VALUES"), **_options(chosen),
+        )  # fmt: skip
     short_safe_kernel[(checks * heads,)](
-        *inputs, delta, *places, parts[programs:], *strides, CHUNK=SAFE_CHUNK, num_warps=4, num_stages=1, **compiled_in
+        *inputs, delta, *places, parts[programs:], *strides, D=width, TILE=tiles.power_of_two(call.max_length, 16, 128),
+        CHUNK=SAFE_CHUNK, PRECISION=precision, **call.flags(*SYMMETRIC_FLAGS), num_warps=4, num_stages=1,
     )  # fmt: skip
     return parts[:, 0], parts[:, 1]
 

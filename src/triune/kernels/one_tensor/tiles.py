@@ -33,6 +33,15 @@ def is_short(length: int, head_width: int, bytes_each: int, packed: bool) -> boo
     return length <= (64 if packed else LONGEST_SHORT) and head_width <= 64 and bytes_each == 2
 
 
+def is_resident(length: int, head_width: int, bytes_each: int, plain: bool, most: int) -> bool:
+    """Whether the kernels for a few tiles take a sequence; `plain`: one length, nothing masked, turned or dropped."""
+    return plain and most // 2 < length <= most and head_width == 64 and bytes_each == 2
+
+
+RESIDENT_TILES = Tiles(64, 64, 4, 2, programs=2)
+RESIDENT_FORWARD, RESIDENT_BACKWARD = 256, 128  # the most tokens that they take
+
+
 def short_forward_tiles(length: int) -> Tiles:
     if length > 64:
         return Tiles(128, 128, 8, 3, 128, programs=2)
@@ -42,7 +51,7 @@ def short_forward_tiles(length: int) -> Tiles:
 
 def short_backward_tiles(length: int) -> Tiles:
     if length > 64:
-        return Tiles(128, 128, 8, 2, programs=1)
+        return Tiles(128, 128, 8, 3, programs=1)
     tile = power_of_two(length, 16, 64)
     return Tiles(tile, tile, 4, 3, programs=2)
 
@@ -63,14 +72,18 @@ def backward_tiles(length: int, head_width: int, bytes_each: int) -> Tiles:
     return Tiles(64, 64, 4, 3)
 
 
-def described(bytes_each: int, symmetric: bool, head_width: int, length: int, packed: bool) -> str:
+def described(bytes_each: int, symmetric: bool, head_width: int, length: int, plain: bool, packed: bool) -> str:
     """What runs, in words."""
     short = is_short(length, head_width, bytes_each, packed)
-    if short:
+    if is_resident(length, head_width, bytes_each, plain, RESIDENT_FORWARD):
+        forward = f"resident, {RESIDENT_TILES}"
+    elif short:
         forward = f"whole sequences, {short_forward_tiles(length)}"
     else:
         forward = str(forward_tiles(length, head_width, bytes_each))
-    if short and symmetric:
+    if symmetric and is_resident(length, head_width, bytes_each, plain, RESIDENT_BACKWARD):
+        backward = f"resident, {RESIDENT_TILES}"
+    elif short and symmetric:
         backward = f"whole sequences, {short_backward_tiles(length)}"
     else:
         way = "one way" if symmetric else "both ways"
