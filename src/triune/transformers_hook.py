@@ -3,7 +3,8 @@
 Subclassing BERT's configuration imports `transformers.models` (0.4 s), its modelling code takes 2 s more. Who only
 imports triune should not pay for that, so `triune.models.configuration`, which registers itself, is imported when
 transformers has loaded its own Auto tables: every `AutoConfig`, `AutoModel*` and `pipeline` does that first. The model
-classes follow when the first `TriuneConfig` is made: no model can be asked for before that.
+classes follow when the first `TriuneConfig` is made: no model can be asked for before that. The names of our attention
+cores are registered after transformers' base of all models, so that any of them takes `attn_implementation="triune"`.
 """
 
 import importlib.abc
@@ -15,27 +16,30 @@ from types import ModuleType
 
 # The second imports the first, and BERT's configuration looks into the second: ours must wait for both.
 AUTO_TABLES = ("transformers.models.auto.configuration_auto", "transformers.models.auto.modeling_auto")
-REGISTERS_ITSELF = "triune.models.configuration"
+# Which of our modules, all of which register themselves, follows which of theirs.
+FOLLOWERS = {"triune.models.configuration": AUTO_TABLES, "triune.kernels.dispatch": ("transformers.modeling_utils",)}
 
 
 def install() -> None:
-    if any(name in sys.modules for name in AUTO_TABLES):
-        importlib.import_module(REGISTERS_ITSELF)
-    elif not any(isinstance(finder, _AfterAutoTables) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _AfterAutoTables())
+    for ours, theirs in FOLLOWERS.items():
+        if any(name in sys.modules for name in theirs):
+            importlib.import_module(ours)
+        elif not any(isinstance(finder, _After) and finder.ours == ours for finder in sys.meta_path):
+            sys.meta_path.insert(0, _After(theirs, ours))
 
 
-class _AfterAutoTables(importlib.abc.MetaPathFinder):
-    """Lets the other finders load the Auto tables, and imports ours when none of them is half loaded any more."""
+class _After(importlib.abc.MetaPathFinder):
+    """Lets the other finders load their modules, and imports ours when none of them is half loaded any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, theirs: tuple[str, ...], ours: str) -> None:
+        self.theirs, self.ours = theirs, ours
         self.loading: set[str] = set()
         self.asking_others = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in AUTO_TABLES or self.asking_others:
+        if fullname not in self.theirs or self.asking_others:
             return None
         self.asking_others = True
         try:
@@ -52,7 +56,7 @@ class _AfterAutoTables(importlib.abc.MetaPathFinder):
                 finally:
                     self.loading.discard(fullname)
                 if not self.loading:
-                    importlib.import_module(REGISTERS_ITSELF)
+                    importlib.import_module(self.ours)
                     if self in sys.meta_path:
                         sys.meta_path.remove(self)
 

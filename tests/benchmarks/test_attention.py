@@ -29,7 +29,7 @@ def test_the_command(command, tmp_path, check_results):
     record = json.loads((out / "attention.json").read_text())
     check_results(record)
     rows = record["results"]
-    assert len(rows) == 2 * 2 * 4
+    assert len(rows) == 2 * 2 * 5
     assert {one["failed"] for one in rows if one["contestant"] == KERNEL} == {ABSENT}
     assert record["kernel"] == f"absent: {ABSENT}"
     for one in (one for one in rows if one["failed"] is None):
@@ -54,7 +54,9 @@ def test_all_on_one_tensor_compute_the_same(causal):
         *inputs, gradient = shape.inputs(kind)[0]
         output = attend(*inputs)
         assert output.shape == gradient.shape
-        outputs[name] = output, *torch.autograd.grad(output, inputs, gradient)
+        outputs[name] = output, *torch.autograd.grad(output, inputs, gradient, allow_unused=True)
+    value = shape.inputs("shared")[0][2]
+    torch.testing.assert_close(outputs[f"{KERNEL}, without v"][0] * value, outputs[KERNEL][0])
     for one, other in (("SDPA flash", "SDPA math"), (SHARED, KERNEL)):
         torch.testing.assert_close(outputs[one], outputs[other], rtol=1e-4, atol=1e-5)
 

@@ -257,3 +257,25 @@ def _watched(kernel, ran):
             return kernel[grid]
 
     return Watched()
+
+
+def test_tuning_is_an_option(monkeypatch):
+    """Off, nothing is tried; on, each shape once, and results stay right."""
+    from triune.kernels.one_tensor import tuning
+    from triune.kernels.one_tensor.tiles import Tiles
+
+    tried = [Tiles(16, 16, 4, 1), Tiles(32, 16, 4, 1)]
+    monkeypatch.setattr(launch.tiles, "candidates", lambda length, usual: tried)
+    monkeypatch.setattr(tuning, "_found", {})
+    check(Case([20]))
+    assert not tuning.found()
+    one_tensor.tune()
+    try:
+        check(Case([20]))
+        found = tuning.found()
+        assert {key[0] for key in found} == {"forward", "backward"}
+        assert set(found.values()) <= set(tried)
+        check(Case([20], seed=1))
+        assert tuning.found() == found
+    finally:
+        one_tensor.tune(False)

@@ -19,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 from triune.benchmarks.ceilings import Ceilings, measure_ceilings
 from triune.benchmarks.packed import Packing, packings
 from triune.benchmarks.record import Result, add_ratios, bench_device, dtype_named, record_of, result_of
-from triune.benchmarks.timing import Entry, Run, bytes_of, keep_busy, release, take_turns, warm_up
+from triune.benchmarks.timing import Entry, Run, bytes_of, release, take_turns, warm_up
 from triune.errors import TriuneError
 from triune.evaluation.comparing import REFERENCE
 from triune.kernels import one_tensor
@@ -113,11 +113,10 @@ def bench_attention(settings: AttentionSettings) -> dict[str, Any]:
     device, dtype = bench_device(), dtype_named(settings.dtype)
     torch.manual_seed(0)
     ceilings = measure_ceilings(device, dtype)
-    hold = keep_busy(device, dtype)
     results: list[Result] = []
     for shape in _shapes(settings, device):
         for direction in DIRECTIONS:
-            results += _measure(shape, direction, ceilings, hold)
+            results += _measure(shape, direction, ceilings)
         shape.sets.clear()
         release(device)
     parts = {"settings": asdict(settings), "compiled": False, "kernel": _kernel_state(settings, device)}
@@ -125,11 +124,11 @@ def bench_attention(settings: AttentionSettings) -> dict[str, Any]:
     return record_of("attention", device, ceilings, **parts, packings=packed, results=results)
 
 
-def _measure(shape: Shape, direction: str, ceilings: Ceilings, hold: Run | None) -> list[Result]:
+def _measure(shape: Shape, direction: str, ceilings: Ceilings) -> list[Result]:
     settings = shape.settings
     entries = [_entry(shape, direction, *one) for one in _contestants(shape)]
     warm_up(entries, shape.device)
-    take_turns(entries, settings.repeats, shape.device, hold)
+    take_turns(entries, settings.repeats, shape.device, queued=True)
     results = []
     for entry in entries:
         flops, moved = attention_work(settings, shape.pairs, direction, entry.about["operator"])
@@ -173,7 +172,8 @@ def _contestants(shape: Shape) -> list[tuple[str, str, Attend]]:
     if shape.packing is None:
         backends = [SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION if on_cuda else SDPBackend.MATH]
         separate = [(f"SDPA {_SPELLED[one]}", "separate", _separate(shape, one)) for one in backends]
-        return [*separate, (SHARED, "shared", _through_sdpa(shape)), (KERNEL, "shared", _kernel(shape))]
+        ours = [(KERNEL, "shared", _kernel(shape)), (f"{KERNEL}, without v", "shared", _kernel(shape, values=False))]
+        return [*separate, (SHARED, "shared", _through_sdpa(shape)), *ours]
     backends = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION] if on_cuda else [SDPBackend.MATH]
     separate = [(f"SDPA {_SPELLED[one]}, padded", "separate, padded", _separate(shape, one)) for one in backends]
     return [
@@ -237,7 +237,8 @@ def _varlen(shape: Shape) -> Attend:
     return attend
 
 
-def _kernel(shape: Shape) -> Attend:
+def _kernel(shape: Shape, values: bool = True) -> Attend:
+    """Without the value vector it is what models run: there it is a factor on the output projection."""
     s = shape.settings
 
     def attend(shared: torch.Tensor, score: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -247,7 +248,7 @@ def _kernel(shape: Shape) -> Attend:
         output: torch.Tensor = one_tensor.attention(
             shared.view(-1, s.heads, s.head_width),
             score,
-            value,
+            value if values else None,
             max_length=shape.length,
             cu_seqlens=shape.bounds,
             dropout=s.dropout,
@@ -276,14 +277,22 @@ def _run(entry: Entry, shape: Shape, direction: str, kind: str, attend: Attend) 
 
     def both() -> None:
         *inputs, gradient = next(turn)
-        torch.autograd.grad(attend(*inputs), inputs, gradient)
+        torch.autograd.grad(attend(*inputs), inputs, gradient, allow_unused=True)
 
     return forward if direction == DIRECTIONS[0] else both
 
 
 def _kernel_state(settings: AttentionSettings, device: torch.device) -> str:
-    reason = one_tensor.unsupported(device, dtype_named(settings.dtype), settings.head_width)
-    return "runs" if reason is None else f"absent: {reason}"
+    dtype = dtype_named(settings.dtype)
+    reason = one_tensor.unsupported(device, dtype, settings.head_width)
+    if reason is not None:
+        return f"absent: {reason}"
+    symmetric = not (settings.causal or settings.dropout)
+    tiles = {
+        length: one_tensor.describe(dtype, settings.head_width, length, symmetric=symmetric)
+        for length in settings.lengths
+    }
+    return "runs. " + " ".join(f"{length:,} tokens: {text}." for length, text in tiles.items())
 
 
 def _cache_bytes(device: torch.device) -> int:

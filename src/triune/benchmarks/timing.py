@@ -21,6 +21,8 @@ SPAN = 3e-3  # seconds that a sample takes at least: many times what a clock or 
 MOST_CALLS = 64
 WARM_CALLS = 2  # after the first
 LONGEST_REASON = 200
+FIRST_SLEEP, LONGEST_SLEEP = 4e-3, 1.0  # seconds
+CYCLES_A_SECOND = 2e9  # no GPU of today is faster: it sleeps at least so long
 
 
 @dataclass
@@ -76,13 +78,24 @@ def _make_and_call(entry: Entry, device: torch.device) -> None:
     entry.run = run
 
 
-def take_turns(entries: Sequence[Entry], rounds: int, device: torch.device, hold: Run | None = None) -> None:
+def take_turns(entries: Sequence[Entry], rounds: int, device: torch.device, queued: bool = False) -> None:
     """A sample of each in every round, into its `seconds`; each round begins with another.
 
-    `hold` gives the device work before each sample, so that calls are queued behind it: what is timed is then the
+    `queued`: a CUDA device sleeps before each sample until all calls wait in its queue: what is timed is then the
     device's work, and not Python's.
     """
     calls: dict[str, int] = {}
+    sleeps = {entry.name: FIRST_SLEEP for entry in entries} if queued and device.type == "cuda" else {}
+
+    def sample(entry: Entry, times: int) -> float:
+        assert entry.run is not None
+        while True:
+            sleep = sleeps.get(entry.name, 0.0)
+            seconds, launching = _sample(entry.run, times, device, sleep)
+            if not sleep or launching < 0.8 * sleep or sleep > LONGEST_SLEEP:
+                return seconds
+            sleeps[entry.name] = 2 * launching
+
     for number in range(rounds):
         begin = number % len(entries)
         for entry in [*entries[begin:], *entries[:begin]]:
@@ -90,49 +103,39 @@ def take_turns(entries: Sequence[Entry], rounds: int, device: torch.device, hold
                 continue
             try:
                 if entry.name not in calls:
-                    once = _sample(entry.run, 1, device, hold)
+                    once = sample(entry, 1)
                     calls[entry.name] = max(1, min(MOST_CALLS, math.ceil(SPAN / max(once, 1e-9))))
-                entry.seconds.append(_sample(entry.run, calls[entry.name], device, hold))
+                entry.seconds.append(sample(entry, calls[entry.name]))
             except Exception as error:  # out of memory, now that all others are alive
                 entry.failed, entry.run, entry.seconds = _reason(error, []), None, []
                 release(device)
 
 
-def keep_busy(device: torch.device, dtype: torch.dtype) -> Run | None:
-    """Some milliseconds of work for the device, as `hold`; a CPU has no queue."""
-    if device.type != "cuda":
-        return None
-    a, b, out = (torch.randn(8192, 8192, device=device, dtype=dtype) for _ in range(3))
-
-    def hold() -> None:
-        for _ in range(2):
-            torch.matmul(a, b, out=out)
-
-    return hold
-
-
 def best_seconds(run: Run, device: torch.device, tries: int = 8) -> float:
     run()
-    return min(_sample(run, 1, device) for _ in range(tries))
+    return min(_sample(run, 1, device)[0] for _ in range(tries))
 
 
-def _sample(run: Run, calls: int, device: torch.device, hold: Run | None = None) -> float:
-    """Seconds of one call, the mean of several in a row."""
+def _sample(run: Run, calls: int, device: torch.device, sleep: float = 0.0) -> tuple[float, float]:
+    """Seconds of one call, the mean of several in a row; and how long it took to launch them all."""
     if device.type != "cuda":
         began = time.perf_counter()
         for _ in range(calls):
             run()
-        return (time.perf_counter() - began) / calls
+        took = time.perf_counter() - began
+        return took / calls, took
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     wait_for(device)
-    if hold is not None:
-        hold()
+    if sleep:
+        torch.cuda._sleep(int(sleep * CYCLES_A_SECOND))
+    began = time.perf_counter()
     start.record()
     for _ in range(calls):
         run()
     end.record()
+    launching = time.perf_counter() - began
     end.synchronize()
-    return start.elapsed_time(end) / 1e3 / calls
+    return start.elapsed_time(end) / 1e3 / calls, launching
 
 
 def _start_peak(device: torch.device) -> int | None:

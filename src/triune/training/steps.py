@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from triune.data.encoded import OnDevice
+from triune.kernels.packing import padding_kept
 from triune.models.heads import IGNORED
 from triune.training.finetune_recipe import FinetuneRecipe
 
@@ -117,7 +118,9 @@ class Steps:
     def _loss(self, rows_B: torch.Tensor, length: int) -> torch.Tensor:
         inputs, labels, held_B = self.examples.batch(rows_B, length)
         # Weights are cast once a step; a cache of casts cannot live across a capture.
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half, cache_enabled=not self.captured):
+        autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=self.half, cache_enabled=not self.captured)
+        # A captured step cannot ask how many tokens there are, and an uncaptured one computes the same as it.
+        with autocast, padding_kept():
             outputs = self.model(**inputs)
         return loss_of(self.kind, outputs, labels, held_B)
 

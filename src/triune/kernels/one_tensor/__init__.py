@@ -84,3 +84,10 @@ def describe(
 
     one_way = symmetric and dtype == torch.bfloat16
     return described(dtype.itemsize, one_way, head_width, max_length, plain and symmetric and not packed, packed)
+
+
+def tune(enabled: bool = True) -> None:
+    """Whether tiles are found by trial at the first call of each shape, in the place of the table; off by default."""
+    from triune.kernels.one_tensor import tuning
+
+    tuning.enable(enabled)

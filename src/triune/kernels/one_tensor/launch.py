@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 
-from triune.kernels.one_tensor import tiles
+from triune.kernels.one_tensor import tiles, tuning
 from triune.kernels.one_tensor.backward import backward_kernel, prepare_kernel
 from triune.kernels.one_tensor.forward import forward_kernel
 from triune.kernels.one_tensor.pieces import sum_parts_kernel
@@ -93,6 +93,15 @@ def run_forward(
         _or(call.key_mask, shared), _or(call.cos, shared), _or(call.sin, shared), _or(call.seed, shared),
     )  # fmt: skip
     strides = (shared.stride(0), shared.stride(1), tokens, length)
+    if tuning.is_enabled() and chosen is None:
+        usual = tiles.forward_tiles(length, width, shared.element_size())
+        chosen = tuning.fastest(
+            ("forward", _key(shared, call)),
+            tiles.candidates(length, usual),
+            lambda tried: run_forward(shared, call, save_levels, tried, False),
+            shared.device,
+        )
+        short = False
     if short is None and tiles.is_resident(length, width, shared.element_size(), call.plain, tiles.RESIDENT_FORWARD):
         chosen = chosen or tiles.RESIDENT_TILES
         resident_forward_kernel[(_programs(chosen, sequences, shared) * heads,)](
@@ -141,6 +150,15 @@ def run_backward(
     if symmetric is None:
         # float16 has too small an exponent for the rescaled gradient, and float32 gains little from it.
         symmetric = call.scores_stay_symmetric and shared.dtype == torch.bfloat16
+    if tuning.is_enabled() and chosen is None:
+        usual, how = tiles.backward_tiles(call.max_length, width, shared.element_size()), symmetric
+        chosen = tuning.fastest(
+            ("backward", _key(shared, call)),
+            tiles.candidates(call.max_length, usual),
+            lambda tried: run_backward(d_output, shared, output, levels, call, tried, False, how),
+            shared.device,
+        )
+        short = False
     if short is None:
         short = symmetric and tiles.is_short(call.max_length, width, shared.element_size(), call.packed)
     resident = tiles.is_resident(
@@ -241,6 +259,12 @@ def _long(
         **call.flags("PACKED", "MASKED", "ROTARY", "CAUSAL", "NO_SELF", "DROPOUT"), **_options(chosen),
     )  # fmt: skip
     return parts_c, parts_v
+
+
+def _key(shared: torch.Tensor, call: Call) -> tuple[Any, ...]:
+    """What the best tiles depend on."""
+    flags = tuple(call.flags(*ALL_FLAGS).values())
+    return (shared.device, shared.dtype, *shared.shape, call.max_length, *flags)
 
 
 def _or(tensor: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:

@@ -72,6 +72,17 @@ def backward_tiles(length: int, head_width: int, bytes_each: int) -> Tiles:
     return Tiles(64, 64, 4, 3)
 
 
+def candidates(length: int, usual: Tiles) -> list[Tiles]:
+    """What tuning tries for the kernels that loop over columns, the usual ones first."""
+    tried = [usual]
+    for rows, cols, warps in ((64, 64, 4), (64, 32, 4), (128, 64, 8), (64, 128, 4), (32, 32, 4)):
+        for stages in (2, 3):
+            for registers in (None, 168 if warps == 4 else 128):
+                if rows <= power_of_two(length, 16, 128) and cols <= power_of_two(length, 16, 128):
+                    tried.append(Tiles(rows, cols, warps, stages, registers))
+    return list(dict.fromkeys(tried))
+
+
 def described(bytes_each: int, symmetric: bool, head_width: int, length: int, plain: bool, packed: bool) -> str:
     """What runs, in words."""
     short = is_short(length, head_width, bytes_each, packed)

@@ -1,0 +1,63 @@
+"""Tiles by trial: an option for shapes or GPUs that the table was not measured for.
+
+Nothing is tried unless `one_tensor.tune(True)` asks for it: the first call of a shape then takes seconds, in which the
+candidates are compiled and timed on its own tensors. What was found is kept for the process.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Hashable, Sequence
+
+import torch
+
+from triune.kernels.one_tensor.tiles import Tiles
+
+SAMPLES = 5
+
+_enabled = False
+_found: dict[Hashable, Tiles] = {}
+
+
+def enable(enabled: bool) -> None:
+    global _enabled
+    _enabled = enabled
+
+
+def is_enabled() -> bool:
+    return _enabled
+
+
+def found() -> dict[Hashable, Tiles]:
+    """What was tried so far: the fastest tiles for each kind of call."""
+    return dict(_found)
+
+
+def fastest(key: Hashable, candidates: Sequence[Tiles], run: Callable[[Tiles], object], device: torch.device) -> Tiles:
+    """Of candidates that run at all (one may need more shared memory than there is), the one with the least time."""
+    if key not in _found:
+        times = {tiles: _seconds(run, tiles, device) for tiles in candidates}
+        _found[key] = min(times, key=lambda tiles: times[tiles])
+    return _found[key]
+
+
+def _seconds(run: Callable[[Tiles], object], tiles: Tiles, device: torch.device) -> float:
+    from triton.runtime.errors import OutOfResources, PTXASError
+
+    try:
+        run(tiles)  # compiled here
+    except (OutOfResources, PTXASError):
+        return float("inf")
+    return statistics.median(_once(run, tiles, device) for _ in range(SAMPLES))
+
+
+def _once(run: Callable[[Tiles], object], tiles: Tiles, device: torch.device) -> float:
+    if device.type != "cuda":
+        began = time.perf_counter()
+        run(tiles)
+        return time.perf_counter() - began
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    run(tiles)
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1e3
