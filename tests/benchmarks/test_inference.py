@@ -30,6 +30,20 @@ def test_the_command(command, tmp_path, check_results):
     assert "folded shared" not in result.stdout.splitlines()[0]
 
 
+def test_only_one(command, tmp_path, check_results):
+    given = ["--size", "tiny", "--batches", "1,3", "--lengths", "8", "--repeats", 2, "--out", tmp_path]
+    result = command("bench", "inference", *given, "--only", "folded")
+    assert result.returncode == 0, result.stderr
+    record = json.loads((tmp_path / "inference.json").read_text())
+    check_results(record)
+    assert record["settings"]["only"] == ["folded"]
+    names = [(one["shape"], one["contestant"]) for one in record["results"]]
+    assert names == [("1 × 8", "triune shared, folded"), ("3 × 8", "triune shared, folded")]
+    assert [one["times_faster"] for one in record["results"]] == [None, None]
+    said = [line.split(" (")[0] for line in result.stderr.splitlines()]
+    assert said == [f"warm: {shape} × 8, triune shared, folded" for shape in (1, 3)]
+
+
 def test_arithmetic_and_bytes_by_hand():
     d, feed_forward, layers, tokens = 128, 512, 2, 2 * 8
     theirs, standard, shared = bench_inference(TINY)["results"]
@@ -80,6 +94,7 @@ def test_one_that_fails_is_a_row(monkeypatch, check_results):
         (["--size", "huge"], "unknown size 'huge'"),
         (["--batches", "0"], "--batches takes whole numbers from 1"),
         (["--operator", "sharde"], "unknown operator 'sharde'"),
+        (["--only", "sharde"], "no contestant's name contains 'sharde': there are transformers BERT; triune standard"),
     ],
 )
 def test_mistakes(given, word, command):

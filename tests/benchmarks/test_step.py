@@ -10,6 +10,7 @@ from tests.benchmarks.conftest import ABSENT
 from triune.benchmarks import contestants, step
 from triune.benchmarks.random_blocks import RandomBlocks
 from triune.benchmarks.step import StepSettings, bench_step
+from triune.benchmarks.tables import step_tables
 from triune.data.prepare import prepare
 from triune.data.tokenizer import train_tokenizer
 from triune.training.pretrain import masking_of
@@ -54,6 +55,39 @@ def test_the_command(command, tmp_path, check_results, recipe):
     assert (record["settings"]["sequences"], record["settings"]["steps_a_round"]) == (2, 1)
     assert (tmp_path / "out/step-roofline.svg").is_file()
     assert "2 sequences of 8 tokens, 1 layers × 16, float32" in result.stdout
+
+
+def test_only_one_or_two(command, tmp_path, check_results, recipe):
+    written = tmp_path / "tiny.yaml"
+    written.write_text(recipe.to_yaml())
+    given = ["bench", "step", written, "--length", 8, "--tokens", 16, "--steps", 5, "--out", tmp_path / "out"]
+    result = command(*given, "--only", "shared, standard")
+    assert result.returncode == 0, result.stderr
+    record = json.loads((tmp_path / "out/step.json").read_text())
+    check_results(record)
+    standard, shared, kernel = record["results"]
+    assert record["settings"]["only"] == ["shared", "standard"]
+    assert (standard["contestant"], shared["contestant"]) == ("triune standard", "triune shared")
+    assert ABSENT in kernel["failed"]
+    for one in (standard, shared):
+        assert (one["times_faster"], one["reference"], one["memory_ratio"]) == (None, None, None)
+    (table,) = step_tables(record)
+    assert table.rows[0][table.columns.index("faster")] == "–"
+    assert not any("transformers'" in note for note in table.notes)
+    assert [line.split(" (")[0] for line in result.stderr.splitlines()] == [
+        "warm: triune standard",
+        "warm: triune shared",
+        "not measured: triune shared, one-tensor kernel",
+    ]
+    again = command(*given, "--only", "shared,sharde")
+    names = "transformers BERT; triune standard; triune shared; triune shared, one-tensor kernel"
+    assert again.returncode == 2
+    assert again.stderr == f"triune: error: no contestant's name contains 'sharde': there are {names}\n"
+
+
+def test_with_all_of_them_ratios_are_explained(recipe):
+    (table,) = step_tables(bench_step(SETTINGS, recipe, None))
+    assert any("transformers' rows" in note for note in table.notes)
 
 
 def test_arithmetic_by_hand(recipe):
@@ -141,6 +175,7 @@ def test_one_that_fails_is_a_row(recipe, monkeypatch, check_results):
         (["pocket", "--data", "nowhere"], "there is no prepared folder 'nowhere'"),
         (["pocket", "--data", "{prepared}"], "blocks of 16 tokens, not 64"),
         (["pocket", "--steps", "0"], "--steps"),
+        (["pocket", "--only", ","], "--only names nothing"),
     ],
 )
 def test_mistakes(given, word, command, prepared):

@@ -1,5 +1,6 @@
 """Turns, failures and reasons."""
 
+import re
 import warnings
 
 import pytest
@@ -9,7 +10,8 @@ from triune.benchmarks import timing
 from triune.benchmarks.ceilings import Ceilings
 from triune.benchmarks.record import add_ratios, result_of
 from triune.benchmarks.roofline import draw_roofline
-from triune.benchmarks.timing import Entry, best_seconds, take_turns, warm_up
+from triune.benchmarks.timing import Entry, best_seconds, only, take_turns, warm_up
+from triune.errors import TriuneError
 
 CPU = torch.device("cpu")
 
@@ -85,6 +87,79 @@ def test_a_long_reason_is_cut():
     entry = Entry("x", lambda: (_ for _ in ()).throw(RuntimeError("a" * 1000)))
     warm_up([entry], CPU)
     assert len(entry.failed) == timing.LONGEST_REASON + 2
+
+
+def test_each_says_when_it_is_warm(capsys):
+    def make():
+        assert "whole" in capsys.readouterr().err  # said before the next is made
+        raise RuntimeError("no")
+
+    warm_up([noted("whole", []), Entry("broken", make)], CPU, "4 × 8")
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert re.fullmatch(r"not measured: 4 × 8, broken \(\d+\.\d s\)\n", printed.err)
+    warm_up([noted("alone", [])], CPU)
+    assert re.fullmatch(r"warm: alone \(\d+\.\d s\)\n", capsys.readouterr().err)
+
+
+def test_one_that_times_itself_is_called_once_a_sample():
+    notes: list[str] = []
+
+    def make():
+        notes.append("made")
+        return lambda: notes.append("ran") or 7.0
+
+    entry = Entry("itself", make, times_itself=True)
+    warm_up([entry], CPU)
+    assert notes == ["made"]
+    take_turns([entry], 2, CPU)
+    assert (notes, entry.seconds) == (["made", "ran", "ran"], [7.0, 7.0])
+    assert entry.peak_bytes is None
+
+
+def test_memory_of_one_that_times_itself_is_all_that_it_adds(monkeypatch):
+    """With an allocator of our own, as on a GPU: what others hold does not count, nor what is used afterwards."""
+    held = {"now": 0, "peak": 0}
+
+    def hold(count):
+        held["now"] += count
+        held["peak"] = max(held["peak"], held["now"])
+
+    def make(kept, for_a_while):
+        hold(kept + for_a_while)
+        hold(-for_a_while)
+        return lambda: hold(10_000) or 1.0
+
+    cuda = {"memory_allocated": lambda _: held["now"], "max_memory_allocated": lambda _: held["peak"]}
+    cuda |= {"synchronize": lambda _: None, "empty_cache": lambda: None}
+    cuda["reset_peak_memory_stats"] = lambda _: held.update(peak=held["now"])
+    for name, does in cuda.items():
+        monkeypatch.setattr(torch.cuda, name, does)
+    sizes = {"a": (300, 50), "b": (100, 20)}
+    entries = [Entry(name, lambda size=size: make(*size), times_itself=True) for name, size in sizes.items()]
+    warm_up(entries, torch.device("cuda"))
+    take_turns(entries, 2, torch.device("cuda"))
+    assert [entry.peak_bytes for entry in entries] == [350, 120]
+
+
+def test_only_some():
+    notes: list[str] = []
+    entries = [noted(name, notes) for name in ("theirs", "ours", "ours, faster", "other")]
+    with only(["ours", "oth"]):
+        warm_up(entries, CPU)
+    assert [entry.name for entry in entries] == ["ours", "ours, faster", "other"]
+    assert "theirs" not in notes
+    again = [noted(name, notes) for name in ("theirs", "ours")]
+    warm_up(again, CPU)
+    assert len(again) == 2
+
+
+def test_a_text_in_no_name_is_a_mistake():
+    notes: list[str] = []
+    reason = "no contestant's name contains 'our s': there are theirs; ours"
+    with only(["theirs", "our s"]), pytest.raises(TriuneError, match=reason):
+        warm_up([noted(name, notes) for name in ("theirs", "ours")], CPU)
+    assert notes == []
 
 
 def test_best_of_several():

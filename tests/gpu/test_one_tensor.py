@@ -212,7 +212,7 @@ def test_models(options, padded, compiled):
 
 
 def test_half_precision_models_say_what_ran():
-    model = model_of("triune").bfloat16()
+    model = model_of("triune").bfloat16()  # unfolded, and no autocast
     assert model.attention_core.name == "one-tensor"
     assert model.feed_forward_core.name == "bias-gelu"
     assert model.attention_core_for(torch.ones(1, 1, 4, 4, device="cuda")).name == "sdpa"

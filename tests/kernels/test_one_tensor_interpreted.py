@@ -213,6 +213,8 @@ def test_checkpointed_layers_draw_the_same_dropout():
         ({"cu_seqlens": torch.tensor([0, 20])}, "cu_seqlens must be int32"),
         ({"key_mask": torch.ones(20, dtype=torch.bool), "mask_diagonal": True}, "key_mask goes neither"),
         ({"key_mask": torch.ones(19, dtype=torch.bool)}, "key_mask must be"),
+        ({"max_length": 0}, "max_length must be at least 1"),
+        ({"dropout": 1.5}, "dropout is a share"),
     ],
 )
 def test_wrong_calls(changed, message):
@@ -274,8 +276,60 @@ def test_tuning_is_an_option(monkeypatch):
         check(Case([20]))
         found = tuning.found()
         assert {key[0] for key in found} == {"forward", "backward"}
-        assert set(found.values()) <= set(tried)
+        assert set(found.values()) <= {None, *tried}
         check(Case([20], seed=1))
         assert tuning.found() == found
     finally:
         one_tensor.tune(False)
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_very_low_levels_at_an_odd_length(one_way, short):
+    """All scores far below zero, and columns beyond the end: those must not become infinite."""
+    one_way(short)
+    direction = torch.nn.functional.normalize(torch.ones(1, 32), dim=-1)
+    shared = (torch.linspace(6.5, 11, 20)[:, None, None] * direction[None]).requires_grad_()
+    score_scale = -torch.ones(1, 32)
+    output = one_tensor.attention(shared, score_scale, max_length=20)
+    exact_shared = shared.detach().double().requires_grad_()
+    from triune.kernels.one_tensor.reference import one_tensor_reference
+
+    exact = one_tensor_reference(exact_shared, score_scale.double(), max_length=20)
+    (gradient,) = torch.autograd.grad(output.square().sum(), shared)
+    (exact_gradient,) = torch.autograd.grad(exact.square().sum(), exact_shared)
+    torch.testing.assert_close(gradient.double(), exact_gradient, rtol=1e-3, atol=1e-3)
+
+
+def test_heads_far_apart_in_memory():
+    """Offsets of heads beyond 2^31 elements, in a layout with heads outside; memory is reserved, not touched."""
+    apart = 1_100_000_000
+    storage = torch.empty(3 * apart, dtype=torch.float16)
+    shared = storage.as_strided((4, 3, 32), (32, apart, 1))
+    shared.copy_(torch.randn(4, 3, 32))
+    score_scale = torch.full((3, 32), 0.2)
+    output = one_tensor.attention(shared, score_scale, max_length=4)
+    torch.testing.assert_close(output, one_tensor.attention(shared.contiguous(), score_scale, max_length=4))
+
+
+def test_all_weights_dropped():
+    shared = Case([4]).tensors()[0]
+    assert (one_tensor.attention(shared, torch.ones(2, 32), max_length=4, dropout=1.0) == 0).all()
+
+
+def test_precision_set_the_new_way(monkeypatch):
+    """Reading the older setting would raise."""
+    monkeypatch.setattr(torch.backends, "fp32_precision", "tf32")
+    check(Case([20]))
+
+
+def test_half_precision_models_without_autocast():
+    import triune
+
+    config = triune.TriuneConfig(hidden_size=64, num_attention_heads=2, num_hidden_layers=1, intermediate_size=64)
+    torch.manual_seed(0)
+    model = triune.TriuneModel(config).eval()
+    ids = torch.randint(5, 500, (2, 9))
+    exact = model(input_ids=ids).last_hidden_state
+    model.half()
+    assert model.attention_core.name == "one-tensor"
+    torch.testing.assert_close(model(input_ids=ids).last_hidden_state.float(), exact, rtol=0.02, atol=0.02)

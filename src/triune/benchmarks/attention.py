@@ -127,7 +127,7 @@ def bench_attention(settings: AttentionSettings) -> dict[str, Any]:
 def _measure(shape: Shape, direction: str, ceilings: Ceilings) -> list[Result]:
     settings = shape.settings
     entries = [_entry(shape, direction, *one) for one in _contestants(shape)]
-    warm_up(entries, shape.device)
+    warm_up(entries, shape.device, f"{shape.name}, {direction}")
     take_turns(entries, settings.repeats, shape.device, queued=True)
     results = []
     for entry in entries:

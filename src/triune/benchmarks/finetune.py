@@ -2,15 +2,20 @@
 
 Weights are random: they do not matter for time. All contestants run in one process, in turn. Epochs are timed warm,
 and the median of several is given with its spread. Ours is the epoch of the training-time study (`epoch_time`).
+
+Arithmetic is that of the real tokens, for all: Trainer pads in its own way, and what it spends on that is its own.
 """
 
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -21,12 +26,17 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback
 
-from triune.benchmarks.epoch_time import Contestant, Epochs, in_turn, training_rows
-from triune.benchmarks.record import bench_device, record_of
-from triune.benchmarks.timing import wait_for
+from triune.benchmarks.ceilings import Ceilings, measure_ceilings
+from triune.benchmarks.epoch_time import Epochs, training_rows
+from triune.benchmarks.flops import step_bytes, training_flops_a_token
+from triune.benchmarks.record import DTYPES, Result, add_ratios, bench_device, record_of, result_of
+from triune.benchmarks.timing import Entry, Run, release, take_turns, wait_for, warm_up
 from triune.data.batches import training_plan
-from triune.data.encoded import Encoded, encode_pairs
+from triune.data.encoded import encode_pairs
+from triune.data.tasks import Examples, Task
 from triune.data.tokenizer import load_tokenizer
+from triune.evaluation.comparing import REFERENCE
+from triune.models.configuration import TriuneConfig
 from triune.models.presets import preset
 from triune.training.finetune_recipe import FinetuneRecipe
 from triune.training.task_data import TaskData
@@ -45,52 +55,101 @@ def bench_finetune(
     rows: int | None,
     rounds: int,
 ) -> dict[str, Any]:
-    """Seconds of a warm epoch for each task and contestant."""
+    """Seconds of a warm epoch, FLOP/s and peak memory for each task and contestant."""
     device = bench_device()
     tokenizer = load_tokenizer(tokenizer_name)
-    results = []
-    for name in tasks:
-        task, given = training_rows(TaskData(name, None if data_dir is None else str(data_dir), rows=rows))
-        longest = recipe.data.max_length
-        encoded = encode_pairs(tokenizer, given.first, given.second, given.labels, longest)
-        plan = training_plan(encoded.lengths, recipe.training.batch, 1, 0, longest)
-        pad = int(tokenizer.pad_token_id)
-        contestants: dict[str, Contestant] = {
-            THEIRS: _Theirs(encoded, tokenizer, size, max(1, len(task.classes)), recipe)
-        }
-        for operator in operators:
-            config = preset(size, operator=operator, vocab_size=len(tokenizer))
-            contestants[f"triune {operator}"] = Epochs(config, task, encoded, plan, pad, recipe, rounds, device)
-        times = in_turn(contestants, rounds)
-        theirs = statistics.median(times[THEIRS])
-        for key, spent in times.items():
-            median = statistics.median(spent)
-            results.append(
-                {
-                    "task": task.title,
-                    "rows": len(encoded),
-                    "source": given.source,
-                    "subset": given.subset,
-                    "mean_tokens": float(encoded.lengths.mean()),
-                    "contestant": key,
-                    "seconds": median,
-                    "spread": [min(spent), max(spent)],
-                    "milliseconds_a_step": 1e3 * median / len(plan),
-                    "times_faster": theirs / median,
-                    "how": contestants[key].how,
-                }
-            )
+    configs = {name: preset(size, operator=name, vocab_size=len(tokenizer)) for name in (REFERENCE, *operators)}
+    folder = None if data_dir is None else str(data_dir)
+    given = [training_rows(TaskData(name, folder, rows=rows)) for name in tasks]  # mistakes before measurements
+    ceilings = measure_ceilings(device, DTYPES[recipe.training.precision])
+    results: list[Result] = []
+    for task, examples in given:
+        scene = _Scene(task, examples, tokenizer, recipe, rounds, device)
+        results += _measure(scene, configs, operators, ceilings)
+        release(device)
     settings = {"size": size, "batch": recipe.training.batch, "precision": recipe.training.precision, "rounds": rounds}
-    return record_of("finetune", device, None, settings=settings, results=results)
+    return record_of("finetune", device, ceilings, settings=settings, results=results)
+
+
+class _Scene:
+    """What is the same for all contestants."""
+
+    def __init__(
+        self,
+        task: Task,
+        examples: Examples,
+        tokenizer: Any,
+        recipe: FinetuneRecipe,
+        rounds: int,
+        device: torch.device,
+    ) -> None:
+        longest = recipe.data.max_length
+        self.task, self.examples, self.tokenizer = task, examples, tokenizer
+        self.recipe, self.rounds, self.device = recipe, rounds, device
+        self.encoded = encode_pairs(tokenizer, examples.first, examples.second, examples.labels, longest)
+        self.plan = training_plan(self.encoded.lengths, recipe.training.batch, 1, 0, longest)
+
+    def ours(self, config: TriuneConfig) -> Epochs:
+        pad = int(self.tokenizer.pad_token_id)
+        return Epochs(config, self.task, self.encoded, self.plan, pad, self.recipe, self.rounds, self.device)
+
+
+def _measure(scene: _Scene, configs: dict[str, TriuneConfig], operators: list[str], ceilings: Ceilings) -> list[Result]:
+    task, encoded, steps = scene.task, scene.encoded, len(scene.plan)
+    entries = [_entry(THEIRS, REFERENCE, lambda: _Theirs(scene, configs[REFERENCE]))]
+    for operator in operators:
+        entries.append(_entry(f"triune {operator}", operator, partial(scene.ours, configs[operator])))
+    warm_up(entries, scene.device, task.title)
+    take_turns(entries, scene.rounds, scene.device)
+    place = {
+        "shape": task.title,
+        "task": task.title,
+        "rows": len(encoded),
+        "source": scene.examples.source,
+        "subset": scene.examples.subset,
+        "mean_tokens": float(encoded.lengths.mean()),
+    }
+    results = []
+    for entry in entries:
+        flops = real_flops(configs[entry.about["operator"]], encoded.lengths)
+        moved = steps * step_bytes(entry.about.get("parameters", 0))
+        result = result_of(entry, flops, moved, ceilings, **place)
+        if entry.failed is None:
+            result["seconds"] = statistics.median(entry.seconds)
+            result["milliseconds_a_step"] = result["milliseconds"] / steps
+        results.append(result)
+    add_ratios(results, [THEIRS])
+    return results
+
+
+def real_flops(config: TriuneConfig, lengths: np.ndarray) -> float:
+    """Of an epoch without padding, each row at its own length; embeddings and the task's head are left out."""
+    found = zip(*np.unique(lengths, return_counts=True), strict=True)
+    return sum(int(count) * int(length) * training_flops_a_token(config, int(length), 0.0) for length, count in found)
+
+
+def _entry(name: str, operator: str, build: "Callable[[], Epochs | _Theirs]") -> Entry:
+    """It is built when its turn to warm up comes, so that the memory which it adds can be seen."""
+
+    def make() -> Run:
+        contestant = build()
+        parameters = sum(parameter.numel() for parameter in contestant.model.parameters())
+        entry.about |= {"how": contestant.how, "parameters": parameters}
+        contestant.warm_up()
+        return contestant.epoch
+
+    about = {"operator": operator, "library": name == THEIRS, "how": ""}
+    entry = Entry(name, make, about=about, times_itself=True)
+    return entry
 
 
 class _Theirs:
     """BERT as transformers has it, with its best attention, through Trainer with Trainer's own defaults."""
 
-    def __init__(self, encoded: Encoded, tokenizer: Any, size: str, labels: int, recipe: FinetuneRecipe) -> None:
-        ours = preset(size)
+    def __init__(self, scene: _Scene, ours: TriuneConfig) -> None:
+        encoded, labels = scene.encoded, max(1, len(scene.task.classes))
         config = BertConfig(
-            vocab_size=len(tokenizer),
+            vocab_size=ours.vocab_size,
             num_hidden_layers=ours.num_hidden_layers,
             hidden_size=ours.hidden_size,
             num_attention_heads=ours.num_attention_heads,
@@ -100,8 +159,8 @@ class _Theirs:
         )
         config._attn_implementation = "sdpa"
         self.model = BertForSequenceClassification(config)
-        self.recipe = recipe
-        self.collator = DataCollatorWithPadding(tokenizer)
+        self.recipe = scene.recipe
+        self.collator = DataCollatorWithPadding(scene.tokenizer)
         self.rows = [
             {
                 "input_ids": encoded.row(i).tolist(),
@@ -112,7 +171,6 @@ class _Theirs:
             for i in range(len(encoded))
         ]
         self.how = "Trainer, attention sdpa, batches padded to their longest row"
-
         self.epochs = 0
 
     def warm_up(self) -> None:

@@ -109,8 +109,9 @@ def _model(settings: InferenceSettings, operator: str, library: bool) -> Any:
 
 def _measure(settings: InferenceSettings, ids_BT: torch.Tensor, ceilings: Ceilings) -> list[Result]:
     batch, length = ids_BT.shape
+    shape = f"{batch} × {length}"
     entries = _entries(settings, ids_BT)
-    warm_up(entries, ids_BT.device)
+    warm_up(entries, ids_BT.device, shape)
     take_turns(entries, settings.repeats, ids_BT.device)
     found = []
     for entry in entries:
@@ -119,7 +120,7 @@ def _measure(settings: InferenceSettings, ids_BT: torch.Tensor, ceilings: Ceilin
         # Weights once, embeddings in and states out: what is between can stay in a cache.
         states = 2.0 * batch * length * config.hidden_size * dtype_named(settings.dtype).itemsize
         moved = entry.about.get("weight_bytes", 0) + states
-        place = {"shape": f"{batch} × {length}", "batch": batch, "length": length}
+        place = {"shape": shape, "batch": batch, "length": length}
         result = result_of(entry, flops, moved, ceilings, **place)
         if entry.failed is None:
             result["sequences_per_second"] = 1e3 * batch / result["milliseconds"]

@@ -79,20 +79,16 @@ def add_ratios(results: Iterable[Result], references: Collection[str]) -> None:
         one["memory_ratio"] = one["peak_bytes"] / smallest if one["peak_bytes"] and smallest else None
 
 
-def record_of(benchmark: str, device: torch.device, ceilings: Ceilings | None, **parts: Any) -> dict[str, Any]:
-    limits = None
-    if ceilings is not None:
-        limits = {"flops_per_second": ceilings.flops_per_second, "bytes_per_second": ceilings.bytes_per_second}
+def record_of(benchmark: str, device: torch.device, ceilings: Ceilings, **parts: Any) -> dict[str, Any]:
+    limits = {"flops_per_second": ceilings.flops_per_second, "bytes_per_second": ceilings.bytes_per_second}
     return {"benchmark": benchmark, "ran": surroundings(device), "ceilings": limits, **parts}
 
 
 def write_results(record: dict[str, Any], out: Path) -> list[Path]:
-    """OUT/NAME.json and, where there are ceilings, OUT/NAME-roofline.svg."""
+    """OUT/NAME.json and OUT/NAME-roofline.svg; the record last, so that where it is all is."""
     from triune.benchmarks.roofline import draw_roofline
 
-    written = [out / f"{record['benchmark']}.json"]
-    write_text(written[0], json.dumps(record, indent=2, ensure_ascii=False) + "\n")
-    if record["ceilings"] is not None:
-        written.append(out / f"{record['benchmark']}-roofline.svg")
-        draw_roofline(record, written[1])
-    return written
+    written, figure = out / f"{record['benchmark']}.json", out / f"{record['benchmark']}-roofline.svg"
+    draw_roofline(record, figure)
+    write_text(written, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    return [written, figure]

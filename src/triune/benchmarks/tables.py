@@ -12,12 +12,11 @@ def conditions(record: dict[str, Any]) -> list[str]:
     packages = ", ".join(f"{name} {number or 'not installed'}" for name, number in ran["versions"].items())
     threads = "" if ran["threads"] is None else f" ({ran['threads']} threads)"
     lines = [f"{ran['device']}{threads}: {packages}."]
-    if record["ceilings"] is not None:
-        flops, moved = record["ceilings"]["flops_per_second"], record["ceilings"]["bytes_per_second"]
-        lines.append(
-            f"Ceilings measured in this run: {rate(flops)}FLOP/s in a large matrix product, {rate(moved)}B/s in a "
-            "large copy (read and written). Share: of the nearer one, a for arithmetic, m for memory."
-        )
+    flops, moved = record["ceilings"]["flops_per_second"], record["ceilings"]["bytes_per_second"]
+    lines.append(
+        f"Ceilings measured in this run: {rate(flops)}FLOP/s in a large matrix product, {rate(moved)}B/s in a "
+        "large copy (read and written). Share: of the nearer one, a for arithmetic, m for memory."
+    )
     return lines
 
 
@@ -40,6 +39,11 @@ def figures(result: Result, what: list[str]) -> list[str]:
 
 
 TITLES = {
+    "rows": "rows",
+    "mean_tokens": "tokens a row",
+    "seconds": "s an epoch",
+    "spread_seconds": "min – max",
+    "milliseconds_a_step": "ms a step",
     "milliseconds": "ms",
     "spread": "min – max",
     "times_faster": "faster",
@@ -96,8 +100,11 @@ def step_tables(record: dict[str, Any]) -> list[Table]:
         *failures(record["results"]),
         *_reasons(record["results"]),
         f"Median of {s['rounds']} samples of {s['steps_a_round']} steps or more, taken in turn, on {s['source']}.",
-        "Faster (so many times) and ratio (of peak memory): against the better of transformers' rows, whose head "
-        f"computes logits at every position. Layers of ours are {s['norm_position']}-norm, BERT's post-norm.",
+        *_against(
+            record["results"],
+            "Faster (so many times) and ratio (of peak memory): against the better of transformers' rows, whose head "
+            f"computes logits at every position. Layers of ours are {s['norm_position']}-norm, BERT's post-norm.",
+        ),
         *conditions(record),
     ]
     return [table]
@@ -113,7 +120,7 @@ def inference_tables(record: dict[str, Any]) -> list[Table]:
         *failures(record["results"]),
         *_reasons(record["results"]),
         f"Median of {s['repeats']} samples each, taken in turn; calls follow each other without a pause.",
-        "Faster: so many times, than the faster of transformers' rows of the same shape.",
+        *_against(record["results"], "Faster: so many times, than the faster of transformers' rows of the same shape."),
         *conditions(record),
     ]
     return [table]
@@ -121,26 +128,19 @@ def inference_tables(record: dict[str, Any]) -> list[Table]:
 
 def finetune_tables(record: dict[str, Any]) -> list[Table]:
     s = record["settings"]
-    columns = ["task", "contestant", "rows", "tokens a row", "s an epoch", "min – max", "ms a step", "times faster"]
-    table = Table(
-        f"An epoch of fine-tuning: {s['size']}, batch {s['batch']}, {s['precision']}", columns, text_columns=2
-    )
-    for one in record["results"]:
-        low, high = one["spread"]
-        table.rows.append(
-            [
-                one["task"] + (" (subset)" if one["subset"] else ""),
-                one["contestant"],
-                f"{one['rows']:,}",
-                f"{one['mean_tokens']:.1f}",
-                f"{one['seconds']:.2f}",
-                f"{low:.2f} – {high:.2f}",
-                f"{one['milliseconds_a_step']:.1f}",
-                f"{one['times_faster']:.2f}",
-            ]
-        )
-    how = dict.fromkeys(f"{one['contestant']}: {one['how']}." for one in record["results"])
-    table.notes = [f"Median of {s['rounds']} warm epochs each, taken in turn.", *how, *conditions(record)]
+    what = ["rows", "mean_tokens", "seconds", "spread_seconds", "milliseconds_a_step", "times_faster"]
+    what += ["flops_per_second", "bytes_per_second", "share_of_ceiling", "peak_bytes", "memory_ratio"]
+    title = f"An epoch of fine-tuning: {s['size']}, batch {s['batch']}, {s['precision']}"
+    rows = [one | {"task": one["task"] + (" (subset)" if one["subset"] else "")} for one in record["results"]]
+    table = result_table(title, rows, {"task": "task", "contestant": "contestant"}, what)
+    how = dict.fromkeys(f"{one['contestant']}: {one['how']}." for one in record["results"] if one["how"])
+    table.notes = [
+        *failures(record["results"]),
+        f"Median of {s['rounds']} warm epochs each, taken in turn. Faster (so many times) and ratio (of peak memory): "
+        "against transformers. FLOP/s: of the real tokens, without padding.",
+        *how,
+        *conditions(record),
+    ]
     return [table]
 
 
@@ -158,8 +158,14 @@ def _reasons(results: list[Result]) -> list[str]:
     return list(dict.fromkeys(said))
 
 
+def _against(results: list[Result], text: str) -> list[str]:
+    """What ratios mean, where there are any."""
+    return [text] if any(one["library"] for one in results) else []
+
+
 def _is_there(result: Result, name: str) -> bool:
-    return result["failed"] is None and result.get(name) is not None
+    key = "spread" if name == "spread_seconds" else name
+    return result["failed"] is None and result.get(key) is not None
 
 
 def _spread(result: Result) -> str:
@@ -167,7 +173,17 @@ def _spread(result: Result) -> str:
     return f"{low:.4g} – {high:.4g}"
 
 
+def _spread_seconds(result: Result) -> str:
+    low, high = result["spread"]
+    return f"{low / 1e3:.2f} – {high / 1e3:.2f}"
+
+
 _CELLS = {
+    "rows": lambda one: f"{one['rows']:,}",
+    "mean_tokens": lambda one: f"{one['mean_tokens']:.1f}",
+    "seconds": lambda one: f"{one['seconds']:.2f}",
+    "spread_seconds": _spread_seconds,
+    "milliseconds_a_step": lambda one: f"{one['milliseconds_a_step']:.1f}",
     "milliseconds": lambda one: f"{one['milliseconds']:.4g}",
     "spread": _spread,
     "times_faster": lambda one: f"{one['times_faster']:.2f}",

@@ -6,23 +6,27 @@ that cannot run is an entry with the reason, and the others go on.
 
 import gc
 import math
+import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from triune.errors import one_line
+from triune.errors import TriuneError, one_line
 
-Run = Callable[[], object]
+Run = Callable[[], Any]
 SPAN = 3e-3  # seconds that a sample takes at least: many times what a clock or an event can tell apart
 MOST_CALLS = 64
 WARM_CALLS = 2  # after the first
 LONGEST_REASON = 200
 FIRST_SLEEP, LONGEST_SLEEP = 4e-3, 1.0  # seconds
 CYCLES_A_SECOND = 2e9  # no GPU of today is faster: it sleeps at least so long
+_wanted: ContextVar[tuple[str, ...]] = ContextVar("wanted", default=())
 
 
 @dataclass
@@ -33,6 +37,7 @@ class Entry:
     make: Callable[[], Run]
     own_bytes: Callable[[], int] = lambda: 0  # memory that it holds between calls: inputs, weights, optimiser
     about: dict[str, Any] = field(default_factory=dict)  # what else its record says; `make` may add to it
+    times_itself: bool = False  # `make` warms it up too, and a call returns the seconds that count
     run: Run | None = None
     failed: str | None = None
     peak_bytes: int | None = None
@@ -45,25 +50,51 @@ def wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def warm_up(entries: Sequence[Entry], device: torch.device) -> None:
-    """Make and call each: kernels are chosen and compiled here.
+@contextmanager
+def only(texts: Sequence[str]) -> Iterator[None]:
+    """Within it, benchmarks keep those contestants whose name contains one of the texts; without texts all."""
+    before = _wanted.set(tuple(texts))
+    try:
+        yield
+    finally:
+        _wanted.reset(before)
+
+
+def _leave_out(entries: list[Entry]) -> None:
+    """Those that `only` does not name; they are nobody's reference either."""
+    texts, names = _wanted.get(), [entry.name for entry in entries]
+    for text in texts:
+        if not any(text in name for name in names):
+            raise TriuneError(f"no contestant's name contains '{text}': there are {'; '.join(names)}")
+    if texts:
+        entries[:] = [entry for entry in entries if any(text in entry.name for text in texts)]
+
+
+def warm_up(entries: list[Entry], device: torch.device, where: str = "") -> None:
+    """Make and call each, and say so on standard error: kernels are chosen and compiled here.
+
+    Entries that `only` leaves out are taken off the list. `where` is the shape, if there are several.
 
     The peak of memory is that of the calls after the first, as if no other contestant were alive: what a call adds to
     what was allocated before it, and what this contestant holds between calls. A CUDA graph is recorded in the second
     call; what it replays later is not seen by the allocator.
     """
+    _leave_out(entries)
     for entry in entries:
         began = time.perf_counter()
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             try:
-                _make_and_call(entry, device)
+                (_make_warm if entry.times_itself else _make_and_call)(entry, device)
             except Exception as error:  # whatever a backend raises: the others are still to be measured
                 entry.failed = _reason(error, [str(one.message) for one in said])
         entry.warm_up_seconds = time.perf_counter() - began
         if entry.failed is not None:
             entry.own_bytes = int  # what it held can go
             release(device)
+        state = "warm" if entry.failed is None else "not measured"
+        place = f"{where}, " if where else ""
+        print(f"{state}: {place}{entry.name} ({entry.warm_up_seconds:.1f} s)", file=sys.stderr, flush=True)
 
 
 def _make_and_call(entry: Entry, device: torch.device) -> None:
@@ -78,6 +109,16 @@ def _make_and_call(entry: Entry, device: torch.device) -> None:
     entry.run = run
 
 
+def _make_warm(entry: Entry, device: torch.device) -> None:
+    """The peak is all that it adds, from before it is made to the end of its warm-up."""
+    release(device)  # what others left would be given back meanwhile, and be missing from the sum
+    before = _start_peak(device)
+    entry.run = entry.make()
+    wait_for(device)
+    if before is not None:
+        entry.peak_bytes = torch.cuda.max_memory_allocated(device) - before
+
+
 def take_turns(entries: Sequence[Entry], rounds: int, device: torch.device, queued: bool = False) -> None:
     """A sample of each in every round, into its `seconds`; each round begins with another.
 
@@ -89,6 +130,8 @@ def take_turns(entries: Sequence[Entry], rounds: int, device: torch.device, queu
 
     def sample(entry: Entry, times: int) -> float:
         assert entry.run is not None
+        if entry.times_itself:
+            return float(entry.run())
         while True:
             sleep = sleeps.get(entry.name, 0.0)
             seconds, launching = _sample(entry.run, times, device, sleep)
@@ -102,10 +145,10 @@ def take_turns(entries: Sequence[Entry], rounds: int, device: torch.device, queu
             if entry.run is None:
                 continue
             try:
-                if entry.name not in calls:
+                if entry.name not in calls and not entry.times_itself:
                     once = sample(entry, 1)
                     calls[entry.name] = max(1, min(MOST_CALLS, math.ceil(SPAN / max(once, 1e-9))))
-                entry.seconds.append(sample(entry, calls[entry.name]))
+                entry.seconds.append(sample(entry, calls.get(entry.name, 1)))
             except Exception as error:  # out of memory, now that all others are alive
                 entry.failed, entry.run, entry.seconds = _reason(error, []), None, []
                 release(device)

@@ -1,5 +1,6 @@
 """The verbs of `triune bench`: everything side by side in one run, on the same inputs."""
 
+import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,14 +25,28 @@ def _folder(out: Path | None) -> Path | None:
 OutOption = Annotated[
     Path | None,
     typer.Option(
-        help="Folder for NAME.json with every figure and, where there are ceilings, NAME-roofline.svg.",
+        help="Folder for NAME.json with every figure, and for NAME-roofline.svg.",
         callback=_folder,
+    ),
+]
+OnlyOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Contestants to measure: those whose name contains one of these texts, with commas. (default: all)",
+        metavar="TEXT[,TEXT…]",
     ),
 ]
 
 
 def add_to(app: typer.Typer) -> None:
     app.add_typer(bench, name="bench")
+
+
+@bench.callback()
+def stoppable(context: typer.Context) -> None:
+    # SIGTERM stops as Ctrl-C does, so that temporary files and folders are cleared away.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    context.call_on_close(lambda: signal.signal(signal.SIGTERM, before))
 
 
 @bench.command()
@@ -96,17 +111,23 @@ def step(
         bool | None, typer.Option("--compile/--no-compile", help="(default: as the recipe says)")
     ] = None,
     library: Annotated[bool, typer.Option("--library/--no-library", help="transformers' own BERT too.")] = True,
+    only: OnlyOption = None,
     out: OutOption = None,
 ) -> None:
     """The whole masked-LM training step: transformers' BERT against our operators, through SDPA and our kernel."""
-    from triune.benchmarks.contestants import operator_names
+    from triune.benchmarks import timing
+    from triune.benchmarks.contestants import list_of, operator_names
     from triune.benchmarks.step import StepSettings, bench_step
     from triune.benchmarks.tables import step_tables
     from triune.training.recipe import load_recipe
 
+    texts = [] if only is None else list_of(only, "--only")
     name = recipe or ("sprint" if _on_cuda() else "pocket")
     settings = StepSettings(name, tuple(operator_names(operator)), steps, length, tokens, compile_, library)
-    _finish(bench_step(settings, load_recipe(name), data), step_tables, out)
+    with timing.only(texts):
+        record = bench_step(settings, load_recipe(name), data)
+    record["settings"]["only"] = texts or None
+    _finish(record, step_tables, out)
 
 
 @bench.command()
@@ -156,13 +177,16 @@ def inference(
         ),
     ] = None,
     repeats: Annotated[int, typer.Option(help="Samples of each contestant.", min=1)] = 20,
+    only: OnlyOption = None,
     out: OutOption = None,
 ) -> None:
     """The encoder's forward pass: transformers' BERT against our standard, and shared folded."""
-    from triune.benchmarks.contestants import numbers_of, operator_names
+    from triune.benchmarks import timing
+    from triune.benchmarks.contestants import list_of, numbers_of, operator_names
     from triune.benchmarks.inference import InferenceSettings, bench_inference
     from triune.benchmarks.tables import inference_tables
 
+    texts = [] if only is None else list_of(only, "--only")
     large = _on_cuda()
     settings = InferenceSettings(
         size=size or ("base" if large else "tiny"),
@@ -173,7 +197,10 @@ def inference(
         operator=operator_names(operator)[0],
         repeats=repeats,
     )
-    _finish(bench_inference(settings), inference_tables, out)
+    with timing.only(texts):
+        record = bench_inference(settings)
+    record["settings"]["only"] = texts or None
+    _finish(record, inference_tables, out)
 
 
 def _on_cuda() -> bool:

@@ -111,7 +111,8 @@ def _gelu_unsupported(device: torch.device, dtype: torch.dtype) -> str | None:
 
 def working_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
     """What a projection gives for states of this dtype: under autocast, autocast's."""
-    if torch.is_autocast_enabled(device.type) and dtype != torch.float64:
+    known = torch.amp.is_autocast_available(device.type)  # not of the meta device
+    if known and torch.is_autocast_enabled(device.type) and dtype != torch.float64:
         return torch.get_autocast_dtype(device.type)
     return dtype
 

@@ -64,10 +64,13 @@ class Packing(NamedTuple):
 
 
 def without_padding(attention_mask_BT: torch.Tensor) -> Packing | None:
-    """The packing of a padded batch, or None where nothing is padding. Waits for the device, to count tokens."""
+    """The packing of a padded batch; None where nothing is padding, or a first token is, whose state heads read.
+
+    Waits for the device, to count tokens.
+    """
     shown_BT = attention_mask_BT.bool()
     kept_M = shown_BT.flatten().nonzero().squeeze(1)
-    if kept_M.numel() == shown_BT.numel():
+    if kept_M.numel() == shown_BT.numel() or not shown_BT[:, 0].all():
         return None
     ends = shown_BT.sum(1).cumsum(0, dtype=torch.int32)
     rows, tokens = shown_BT.shape
@@ -94,6 +97,9 @@ def packing_from(given: dict[str, Any], tokens_shape: torch.Size, longest: int) 
     longest_here = parts["max_length_q"]
     if longest_here is None:  # the device is asked, or where it cannot be, the highest possible number taken
         longest_here = min(tokens_shape[1], longest) if tracing else starts.diff().max()
+    if starts.is_cuda and not tracing:  # without waiting for the device
+        fits = (starts[0] == 0) & (starts[-1] == tokens_shape[1]) & (starts.diff().max() <= int(longest_here))
+        torch._assert_async(fits, "cu_seq_lens_q must rise from 0 to the number of tokens, by max_length_q at most")
     return Packing(starts.to(torch.int32), int(longest_here))
 
 

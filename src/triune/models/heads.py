@@ -23,6 +23,7 @@ from triune.models.configuration import TriuneConfig
 from triune.models.loss import IGNORED as IGNORED
 from triune.models.loss import label_loss
 from triune.models.modeling import TriuneModel, TriunePreTrainedModel
+from triune.operators.joint import has_hooks, is_plain
 
 
 def padded_linear(x: torch.Tensor, linear: nn.Linear, multiple: int = 64) -> torch.Tensor:
@@ -84,8 +85,9 @@ class TriuneForMaskedLM(TriunePreTrainedModel, BertForMaskedLM):
             assert labels is not None
             labelled = labels != IGNORED
             wanted, labels = hidden[labelled], labels[labelled]
-        if wanted.is_cuda:
-            logits = padded_linear(self.cls.predictions.transform(wanted), self.cls.predictions.decoder)
+        predictions = self.cls.predictions
+        if wanted.is_cuda and is_plain(predictions.decoder) and not has_hooks(predictions) and not has_hooks(self.cls):
+            logits = padded_linear(predictions.transform(wanted), predictions.decoder)
         else:
             logits = self.cls(wanted)
         # In training nobody reads them, and Trainer would copy them to float32: a gigabyte for a batch of base size.

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers.activations import GELUActivation
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.models.bert.modeling_bert import (
@@ -29,7 +30,7 @@ from triune.kernels.packing import KEYWORDS, Packing
 from triune.kernels.rotary import rotary_tables, rotate
 from triune.models.configuration import TriuneConfig
 from triune.models.cores import core_for, mask_for
-from triune.operators.joint import is_plain
+from triune.operators.joint import has_hooks, is_plain
 
 
 def _layer_norm(config: TriuneConfig) -> nn.LayerNorm:
@@ -116,7 +117,7 @@ class TriuneAttention(BertAttention):
         # A factor on the values is one on the columns of the output projection: there it costs d² multiplications a
         # batch instead of d a token, and its gradient comes with that of the weight.
         dense = self.output.dense
-        in_projection = is_plain(dense)
+        in_projection = is_plain(dense) and not has_hooks(self.output)
         context_MND = core.function(
             one.shared_BTND.flatten(0, 1),
             one.score_scale_ND,
@@ -131,7 +132,8 @@ class TriuneAttention(BertAttention):
         context_BTd = context_MND.view(hidden_BTd.shape)
         if one.value_scale_ND is None or not in_projection:
             return self.output(context_BTd, residual_BTd)
-        states_BTd = nn.functional.linear(context_BTd, dense.weight * one.value_scale_ND.flatten(), dense.bias)
+        weight = (dense.weight * one.value_scale_ND.flatten()).to(dense.weight.dtype)
+        states_BTd = nn.functional.linear(context_BTd, weight, dense.bias)
         return self.output.LayerNorm(self.output.dropout(states_BTd) + residual_BTd)
 
     def _over_roles(
@@ -179,7 +181,9 @@ class TriuneLayer(BertLayer):
         return dispatch.choose_feed_forward(
             self.config.fused_gelu,
             self.config.hidden_act,
-            is_plain(self.intermediate.dense),
+            is_plain(self.intermediate.dense)
+            and not has_hooks(self.intermediate)
+            and type(self.intermediate.intermediate_act_fn) is GELUActivation,
             device,
             dispatch.working_dtype(device, dtype),
         )

@@ -36,6 +36,8 @@ class _CrossEntropyInPieces(torch.autograd.Function):
         for piece in _pieces(logits):
             log_totals[piece] = logits[piece].float().logsumexp(-1)
         labelled = labels != IGNORED
+        # As cross_entropy: a label that is no class is an error, on a GPU without waiting for it.
+        torch._assert_async((~labelled | ((labels >= 0) & (labels < logits.shape[-1]))).all(), "a label is no class")
         of_labels = logits.gather(1, labels.clamp(min=0)[:, None]).squeeze(1).float()
         count = labelled.sum()
         ctx.save_for_backward(logits, labels, log_totals, count)

@@ -6,6 +6,11 @@ from torch import nn
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
+def projections(x: torch.Tensor, *linears: nn.Linear) -> tuple[torch.Tensor, ...]:
+    """`linear(x)` for each of them; on a CPU, where one product instead of several gains nothing, one by one."""
+    return joint_projection(x, *linears) if x.is_cuda else tuple(linear(x) for linear in linears)
+
+
 def joint_projection(x: torch.Tensor, *linears: nn.Linear) -> tuple[torch.Tensor, ...]:
     """`linear(x)` for each of them, as views of one output.
 
@@ -24,6 +29,10 @@ def is_plain(linear: nn.Module) -> bool:
         type(linear) is nn.Linear
         and type(linear.weight) in (nn.Parameter, torch.Tensor)
         and linear.bias is not None
-        and "forward" not in vars(linear)
-        and not any(getattr(linear, hooks) for hooks in _HOOKS)
+        and not has_hooks(linear)
     )
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether calling the module does more than its class says."""
+    return "forward" in vars(module) or any(getattr(module, hooks) for hooks in _HOOKS)

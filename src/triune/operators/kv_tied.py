@@ -4,7 +4,7 @@ import torch
 
 from triune.operators.base import Operator
 from triune.operators.formula import Costs, d
-from triune.operators.joint import joint_projection
+from triune.operators.joint import projections
 from triune.operators.registry import register
 from triune.operators.roles import AttentionShape, Roles, Rotate
 
@@ -21,7 +21,7 @@ class KeyValueTiedAttention(Operator):
         self.key_value = self.projection()
 
     def forward(self, hidden_BTd: torch.Tensor, rotate: Rotate) -> Roles:
-        query_BTd, key_value_BTd = joint_projection(hidden_BTd, self.query, self.key_value)
+        query_BTd, key_value_BTd = projections(hidden_BTd, self.query, self.key_value)
         query_BNTD, key_value_BNTD = self.split_heads(query_BTd), self.split_heads(key_value_BTd)
         return Roles(rotate(query_BNTD), rotate(key_value_BNTD), key_value_BNTD, self.shape.default_scale)
 

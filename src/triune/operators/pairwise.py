@@ -9,7 +9,7 @@ from transformers import initialization as init
 
 from triune.operators.base import Operator
 from triune.operators.formula import Costs, d, m
-from triune.operators.joint import joint_projection
+from triune.operators.joint import projections
 from triune.operators.registry import register
 from triune.operators.roles import AttentionShape, Roles, Rotate
 
@@ -43,7 +43,7 @@ class PairwiseAttention(Operator):
             init.copy_(self.pair_NDD, torch.eye(self.shape.head_width).expand_as(self.pair_NDD))
 
     def forward(self, hidden_BTd: torch.Tensor, rotate: Rotate) -> Roles:
-        query_key_BTd, value_BTd = joint_projection(hidden_BTd, self.query_key, self.value)
+        query_key_BTd, value_BTd = projections(hidden_BTd, self.query_key, self.value)
         query_key_BNTD, value_BNTD = self.split_heads(query_key_BTd), self.split_heads(value_BTd)
         # U comes before the rotation, so that a rotated score depends on the distance of two tokens only.
         paired_BNTD = torch.matmul(query_key_BNTD, self.pair_NDD.to(query_key_BNTD.dtype))

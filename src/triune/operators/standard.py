@@ -4,7 +4,7 @@ import torch
 
 from triune.operators.base import Operator
 from triune.operators.formula import Costs, d
-from triune.operators.joint import joint_projection
+from triune.operators.joint import projections
 from triune.operators.registry import register
 from triune.operators.roles import AttentionShape, Roles, Rotate
 
@@ -23,7 +23,7 @@ class StandardAttention(Operator):
         self.value = self.projection()
 
     def forward(self, hidden_BTd: torch.Tensor, rotate: Rotate) -> Roles:
-        projected = joint_projection(hidden_BTd, self.query, self.key, self.value)
+        projected = projections(hidden_BTd, self.query, self.key, self.value)
         query_BNTD, key_BNTD, value_BNTD = (self.split_heads(x_BTd) for x_BTd in projected)
         return Roles(rotate(query_BNTD), rotate(key_BNTD), value_BNTD, self.shape.default_scale)
 

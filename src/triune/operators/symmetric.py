@@ -4,7 +4,7 @@ import torch
 
 from triune.operators.base import Operator
 from triune.operators.formula import Costs, d
-from triune.operators.joint import joint_projection
+from triune.operators.joint import projections
 from triune.operators.registry import register
 from triune.operators.roles import AttentionShape, Roles, Rotate
 
@@ -22,7 +22,7 @@ class SymmetricAttention(Operator):
         self.value = self.projection()
 
     def forward(self, hidden_BTd: torch.Tensor, rotate: Rotate) -> Roles:
-        query_key_BTd, value_BTd = joint_projection(hidden_BTd, self.query_key, self.value)
+        query_key_BTd, value_BTd = projections(hidden_BTd, self.query_key, self.value)
         query_key_BNTD, value_BNTD = rotate(self.split_heads(query_key_BTd)), self.split_heads(value_BTd)
         return Roles(query_key_BNTD, query_key_BNTD, value_BNTD, self.shape.default_scale)
 

@@ -10,11 +10,12 @@ PARTS = 256  # programs that walk down the same columns
 
 
 def bias_gelu(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    return bias_gelu_forward(x.contiguous(), bias)
+    return bias_gelu_forward(x, bias)
 
 
 @torch.library.custom_op("triune::bias_gelu_forward", mutates_args=())
 def bias_gelu_forward(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    x, bias = x.contiguous(), bias.contiguous()
     y = torch.empty_like(x)
     width = x.shape[-1]
     rows = x.numel() // width
@@ -26,12 +27,12 @@ def bias_gelu_forward(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
 
 @bias_gelu_forward.register_fake
 def _(x, bias):  # type: ignore[no-untyped-def]
-    return torch.empty_like(x)
+    return x.new_empty(x.shape)
 
 
 @torch.library.custom_op("triune::bias_gelu_backward", mutates_args=())
 def bias_gelu_backward(dy: torch.Tensor, x: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    dy = dy.contiguous()
+    dy, x, bias = dy.contiguous(), x.contiguous(), bias.contiguous()
     dx = torch.empty_like(x)
     width = x.shape[-1]
     rows = x.numel() // width
@@ -48,7 +49,7 @@ def bias_gelu_backward(dy: torch.Tensor, x: torch.Tensor, bias: torch.Tensor) ->
 
 @bias_gelu_backward.register_fake
 def _(dy, x, bias):  # type: ignore[no-untyped-def]
-    return torch.empty_like(x), bias.new_empty(bias.shape, dtype=torch.float32)
+    return x.new_empty(x.shape), bias.new_empty(bias.shape, dtype=torch.float32)
 
 
 def _remember(ctx, inputs, output):  # type: ignore[no-untyped-def]

@@ -48,7 +48,8 @@ TOO_WIDE = tl.constexpr(1.0e30)  # stands for μ where they lie further
 def middle_level(low, high):
     """μ, or `TOO_WIDE` where levels lie too far apart or scores are too large to be the same in both directions."""
     middle = (low + high) * 0.5
-    fits = (high - low <= 2 * WIDEST) & (tl.abs(middle) <= 2 * WIDEST)
+    # Beyond the end of a sequence E is 2^-μ and meets δ~, 2^(μ - L) at most: their product must be a number.
+    fits = (low <= high) & (high - low <= 2 * WIDEST) & (low >= -WIDEST) & (high <= 2 * WIDEST)
     return tl.where(fits, middle, TOO_WIDE)
 
 
@@ -61,10 +62,10 @@ def prepare_kernel(
 ):  # fmt: skip
     """μ of each sequence, δ of each token, dO, and parts of dv; for `one_way` dO~ and δ~ in the place of dO and δ."""
     program = tl.program_id(0)
-    head = program % heads
-    part = program // heads
-    sequence = part // row_blocks
-    block = part % row_blocks
+    head = (program % heads).to(tl.int64)  # its offsets may pass 2^31
+    sequence = program // heads // row_blocks
+    block = program // heads % row_blocks
+    part = (program // heads).to(tl.int64)
     begin, count = sequence_bounds(Cu, sequence, length, PACKED)
     dims = tl.arange(0, D)
     if block * ROWS >= count:
@@ -158,8 +159,13 @@ def both_ways(
         if MASKED:
             as_key = as_key & own_shown[:, None]
             as_query = as_query & (load_numbers(KeyMask, cols, count, False, 0) != 0)[None, :]
-        key_weights = tl.where(as_key, tl.exp2(key_scores - level[None, :]), 0.0)
-        query_weights = tl.where(as_query, tl.exp2(scores - own_level[:, None]), 0.0)
+        above_key = key_scores - level[None, :]
+        above_query = scores - own_level[:, None]
+        if EXACT:  # a level of millions is rounded to whole numbers: a weight is still at most one
+            above_key = tl.minimum(above_key, 0.0)
+            above_query = tl.minimum(above_query, 0.0)
+        key_weights = tl.where(as_key, tl.exp2(above_key), 0.0)
+        query_weights = tl.where(as_query, tl.exp2(above_query), 0.0)
         d_key = tl.dot(own, tl.trans(scaled), input_precision=PRECISION)
         d_query = tl.dot(own_scaled, tl.trans(tile), input_precision=PRECISION)
         kept_weights = key_weights
@@ -215,10 +221,10 @@ def backward_kernel(
     NO_SELF: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
-    head = program % heads
-    part = program // heads
-    sequence = part // row_blocks
-    block = part % row_blocks
+    head = (program % heads).to(tl.int64)  # its offsets may pass 2^31
+    sequence = program // heads // row_blocks
+    block = program // heads % row_blocks
+    part = (program // heads).to(tl.int64)
     begin, count = sequence_bounds(Cu, sequence, length, PACKED)
     dims = tl.arange(0, D)
     Partial += (part * heads + head) * D

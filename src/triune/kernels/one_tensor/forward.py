@@ -128,7 +128,7 @@ def forward_kernel(
     PRECISION: tl.constexpr, STAGES: tl.constexpr, SAFE_COLS: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
-    head = program % heads
+    head = (program % heads).to(tl.int64)  # its offsets may pass 2^31
     sequence = program // heads // row_blocks
     block = program // heads % row_blocks
     begin, count = sequence_bounds(Cu, sequence, length, PACKED)
@@ -163,7 +163,8 @@ def forward_kernel(
         store_rows(
             top, total, sums, V, Out, L, rows, count, heads, keep_share, D, EVEN, SCALED_VALUES, DROPOUT, SAVE, MASKED
         )  # fmt: skip
-        if tl.max(tl.where((total < LIMIT) | (rows >= count), 0, 1), 0) != 0:
+        # Below one it lies only where its own score was rounded another way than the product rounds it.
+        if tl.max(tl.where((total > 0.5) & (total < LIMIT) | (rows >= count), 0, 1), 0) != 0:
             top, total, sums = running_maximum(
                 S, C, KeyMask, Cos, Sin, Seed, stride_token, rows, count, last, head_of_all, keep_share, D, ROWS,
                 SAFE_COLS, False, ROTARY, CAUSAL, False, DROPOUT, PRECISION, 1,

@@ -93,15 +93,15 @@ def run_forward(
         _or(call.key_mask, shared), _or(call.cos, shared), _or(call.sin, shared), _or(call.seed, shared),
     )  # fmt: skip
     strides = (shared.stride(0), shared.stride(1), tokens, length)
-    if tuning.is_enabled() and chosen is None:
+    if chosen is None and short is None and tuning.is_enabled():
         usual = tiles.forward_tiles(length, width, shared.element_size())
         chosen = tuning.fastest(
             ("forward", _key(shared, call)),
             tiles.candidates(length, usual),
-            lambda tried: run_forward(shared, call, save_levels, tried, False),
+            lambda tried: run_forward(shared, call, save_levels, tried, None if tried is None else False),
             shared.device,
         )
-        short = False
+        short = None if chosen is None else False
     if short is None and tiles.is_resident(length, width, shared.element_size(), call.plain, tiles.RESIDENT_FORWARD):
         chosen = chosen or tiles.RESIDENT_TILES
         resident_forward_kernel[(_programs(chosen, sequences, shared) * heads,)](
@@ -150,15 +150,17 @@ def run_backward(
     if symmetric is None:
         # float16 has too small an exponent for the rescaled gradient, and float32 gains little from it.
         symmetric = call.scores_stay_symmetric and shared.dtype == torch.bfloat16
-    if tuning.is_enabled() and chosen is None:
+    if chosen is None and short is None and tuning.is_enabled():
         usual, how = tiles.backward_tiles(call.max_length, width, shared.element_size()), symmetric
         chosen = tuning.fastest(
             ("backward", _key(shared, call)),
             tiles.candidates(call.max_length, usual),
-            lambda tried: run_backward(d_output, shared, output, levels, call, tried, False, how),
+            lambda tried: run_backward(
+                d_output, shared, output, levels, call, tried, None if tried is None else False, how
+            ),
             shared.device,
         )
-        short = False
+        short = None if chosen is None else False
     if short is None:
         short = symmetric and tiles.is_short(call.max_length, width, shared.element_size(), call.packed)
     resident = tiles.is_resident(
@@ -264,7 +266,8 @@ def _long(
 def _key(shared: torch.Tensor, call: Call) -> tuple[Any, ...]:
     """What the best tiles depend on."""
     flags = tuple(call.flags(*ALL_FLAGS).values())
-    return (shared.device, shared.dtype, *shared.shape, call.max_length, *flags)
+    tokens = 0 if call.packed else shared.shape[0]  # of packed batches each has another number
+    return (shared.device, shared.dtype, tokens, *shared.shape[1:], call.max_length, *flags)
 
 
 def _or(tensor: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:
@@ -273,8 +276,12 @@ def _or(tensor: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:
 
 
 def _precision(dtype: torch.dtype) -> str:
-    # Of float32 products only; the setting that PyTorch's own matrix products follow.
-    return "tf32" if dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    # Of float32 products only; the setting that PyTorch's own matrix products follow (reading the older `allow_tf32`
+    # is an error where the newer one was set).
+    asked = torch.backends.cuda.matmul.fp32_precision
+    if asked == "none":
+        asked = getattr(torch.backends, "fp32_precision", "none")
+    return "tf32" if dtype == torch.float32 and asked == "tf32" else "ieee"
 
 
 def _options(chosen: Tiles) -> dict[str, Any]:

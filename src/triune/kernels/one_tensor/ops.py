@@ -18,6 +18,10 @@ def attention(
     mask_diagonal: bool,
 ) -> torch.Tensor:
     _check(shared, score_scale, value_scale, max_length, cu_seqlens, key_mask, mask_diagonal)
+    if not 0 <= dropout <= 1:
+        raise ValueError(f"dropout is a share: {dropout} is none")
+    if dropout == 1:
+        return (shared * 0.0).contiguous()
     if value_scale is not None and shared.dtype == torch.float16:
         # Its exponents are too few for products with a small v that are divided by it again (launch.py).
         plain = attention(
@@ -53,6 +57,8 @@ def _check(
     for name, vector in (("score_scale", score_scale), ("value_scale", value_scale)):
         if vector is not None and vector.shape != shared.shape[1:]:
             raise ValueError(f"{name} must be (heads, width), {tuple(shared.shape[1:])}, not {tuple(vector.shape)}")
+    if max_length < 1:
+        raise ValueError(f"max_length must be at least 1, not {max_length}")
     if cu_seqlens is None and shared.shape[0] % max_length:
         raise ValueError(f"{shared.shape[0]} tokens are no whole number of sequences of {max_length}")
     if cu_seqlens is not None and cu_seqlens.dtype != torch.int32:
@@ -140,7 +146,7 @@ def one_tensor_backward(
     call = _call(
         score_scale, value_scale, cu_seqlens, key_mask, cos, sin, seed, max_length, dropout, causal, mask_diagonal
     )
-    return tuple(run_backward(_dense(d_output), _dense(shared), output, levels, call))  # type: ignore[return-value]
+    return tuple(run_backward(_dense(d_output), _dense(shared), output.contiguous(), levels, call))  # type: ignore[return-value]
 
 
 @one_tensor_backward.register_fake

@@ -103,7 +103,7 @@ def dropout_rows(Seed, head_of_all, queries, DROPOUT: tl.constexpr):
     numbers = queries
     if DROPOUT:
         zero = queries * 0
-        numbers, _, _, _ = tl.philox(tl.load(Seed), queries, zero + head_of_all, zero, zero)
+        numbers, _, _, _ = tl.philox(tl.load(Seed), queries, zero + tl.cast(head_of_all, tl.int32), zero, zero)
     return numbers
 
 

@@ -61,7 +61,7 @@ def resident_backward_kernel(
 ):  # fmt: skip
     """Sequences of 65 to 128 tokens. `Out` is contiguous; for four warps."""
     program = tl.program_id(0)
-    head = program % heads
+    head = (program % heads).to(tl.int64)  # its offsets may pass 2^31
     dims = tl.arange(0, D)
     rows = tl.arange(0, TILE)
     rest = length - TILE
@@ -152,7 +152,7 @@ def resident_forward_kernel(
 ):  # fmt: skip
     """Sequences of 129 to 256 tokens. Two tiles at a time share a maximum, so that sums are rescaled only once."""
     program = tl.program_id(0)
-    head = program % heads
+    head = (program % heads).to(tl.int64)  # its offsets may pass 2^31
     dims = tl.arange(0, D)
     rows = tl.arange(0, TILE)
     third = length - 2 * TILE  # tokens from the third tile on

@@ -35,7 +35,7 @@ def short_forward_kernel(
     SAVE: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
-    head = program % heads
+    head = (program % heads).to(tl.int64)  # its offsets may pass 2^31
     dims = tl.arange(0, D)
     rows = tl.arange(0, TILE)
     S += head * stride_head
@@ -76,7 +76,7 @@ def short_backward_kernel(
     ROTARY: tl.constexpr, NO_SELF: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
-    head = program % heads
+    head = (program % heads).to(tl.int64)  # its offsets may pass 2^31
     dims = tl.arange(0, D)
     rows = tl.arange(0, TILE)
     S += head * stride_head
@@ -158,7 +158,8 @@ def safe_tile(
         cols = start + tl.arange(0, SAFE_COLS)
         tile = load_rows(S, cols, dims, stride, count, False)
         turned = rotated(tile, S, Cos, Sin, cols, stride, count, D, ROTARY)
-        weights = tl.exp2(tl.dot(query, tl.trans(turned), input_precision=PRECISION) - level[:, None])
+        scores = tl.dot(query, tl.trans(turned), input_precision=PRECISION)
+        weights = tl.exp2(tl.minimum(scores - level[:, None], 0.0))
         weights = tl.where(seen(rows[:, None], cols[None, :], count, NO_SELF, False), weights, 0.0)
         delta += tl.sum(weights * tl.dot(own_scaled, tl.trans(tile), input_precision=PRECISION), 1)
         total += tl.sum(weights, 1)
@@ -180,7 +181,7 @@ def short_safe_kernel(
 ):  # fmt: skip
     """The sequences that `short_backward_kernel` marked: usually none, and then one look is all it takes."""
     program = tl.program_id(0)
-    head = program % heads
+    head = (program % heads).to(tl.int64)  # its offsets may pass 2^31
     dims = tl.arange(0, D)
     rows = tl.arange(0, TILE)
     d_c = tl.zeros((D,), tl.float32)

@@ -15,7 +15,8 @@ from triune.kernels.one_tensor.tiles import Tiles
 SAMPLES = 5
 
 _enabled = False
-_found: dict[Hashable, Tiles] = {}
+_found: dict[Hashable, Tiles | None] = {}
+_trying = False
 
 
 def enable(enabled: bool) -> None:
@@ -24,23 +25,32 @@ def enable(enabled: bool) -> None:
 
 
 def is_enabled() -> bool:
-    return _enabled
+    """Whether a call may try; not while it is tried itself, nor while a CUDA graph is captured."""
+    return _enabled and not _trying and not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
-def found() -> dict[Hashable, Tiles]:
-    """What was tried so far: the fastest tiles for each kind of call."""
+def found() -> dict[Hashable, Tiles | None]:
+    """What was tried so far: the fastest tiles for each kind of call; None is what the table says."""
     return dict(_found)
 
 
-def fastest(key: Hashable, candidates: Sequence[Tiles], run: Callable[[Tiles], object], device: torch.device) -> Tiles:
-    """Of candidates that run at all (one may need more shared memory than there is), the one with the least time."""
+def fastest(
+    key: Hashable, candidates: Sequence[Tiles], run: Callable[[Tiles | None], object], device: torch.device
+) -> Tiles | None:
+    """Of the table's choice (None) and candidates that run at all (one may need more shared memory than there is), the
+    one with the least time."""
+    global _trying
     if key not in _found:
-        times = {tiles: _seconds(run, tiles, device) for tiles in candidates}
+        _trying = True
+        try:
+            times = {tiles: _seconds(run, tiles, device) for tiles in (None, *candidates)}
+        finally:
+            _trying = False
         _found[key] = min(times, key=lambda tiles: times[tiles])
     return _found[key]
 
 
-def _seconds(run: Callable[[Tiles], object], tiles: Tiles, device: torch.device) -> float:
+def _seconds(run: Callable[[Tiles | None], object], tiles: Tiles | None, device: torch.device) -> float:
     from triton.runtime.errors import OutOfResources, PTXASError
 
     try:
@@ -50,7 +60,7 @@ def _seconds(run: Callable[[Tiles], object], tiles: Tiles, device: torch.device)
     return statistics.median(_once(run, tiles, device) for _ in range(SAMPLES))
 
 
-def _once(run: Callable[[Tiles], object], tiles: Tiles, device: torch.device) -> float:
+def _once(run: Callable[[Tiles | None], object], tiles: Tiles | None, device: torch.device) -> float:
     if device.type != "cuda":
         began = time.perf_counter()
         run(tiles)
