@@ -263,3 +263,23 @@ def test_an_attention_that_knows_neither_packing_nor_masks():
     model.config._attn_implementation = "flex_attention"
     with pytest.raises(TriuneError, match="packed input needs attn_implementation"):
         model(**flattened(small_batch()))
+
+
+def test_padding_on_the_left_keeps_the_state_that_the_pooler_reads(kernels):
+    """Rows whose first token is padding: with it taken out, all of them would be classified by zeros."""
+    ids = small_batch()["input_ids"]
+    mask = torch.ones_like(ids)
+    mask[1, :4] = 0
+    mask[2, :7] = 0
+
+    def logits(implementation):
+        torch.manual_seed(3)
+        config = small_config("shared", attn_implementation=implementation)
+        return triune.TriuneForSequenceClassification(config).eval()(ids, mask).logits
+
+    torch.testing.assert_close(logits("triune"), logits("sdpa"), rtol=1e-4, atol=1e-5)
+    assert kernels
+    assert all(call["key_mask"] is not None for call in kernels)
+    kernels.clear()
+    small_model("shared")(ids, mask)  # a masked-LM head reads every state for itself
+    assert all(call["cu_seqlens"] is not None for call in kernels)

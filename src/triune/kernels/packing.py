@@ -64,13 +64,10 @@ class Packing(NamedTuple):
 
 
 def without_padding(attention_mask_BT: torch.Tensor) -> Packing | None:
-    """The packing of a padded batch; None where nothing is padding, or a first token is, whose state heads read.
-
-    Waits for the device, to count tokens.
-    """
+    """The packing of a padded batch, or None where nothing is padding. Waits for the device, to count tokens."""
     shown_BT = attention_mask_BT.bool()
     kept_M = shown_BT.flatten().nonzero().squeeze(1)
-    if kept_M.numel() == shown_BT.numel() or not shown_BT[:, 0].all():
+    if kept_M.numel() == shown_BT.numel():
         return None
     ends = shown_BT.sum(1).cumsum(0, dtype=torch.int32)
     rows, tokens = shown_BT.shape

@@ -184,6 +184,8 @@ class TriuneModel(TriunePreTrainedModel, BertModel):
         assert packing.kept_M is not None
         if not packing.kept_M.numel():
             return None, attention_mask  # there would be nothing to compute with
+        if self.pooler is not None and self.config.classifier_pooling == "cls" and not attention_mask[:, 0].all():
+            return None, attention_mask  # the pooler reads the first state of a row, also where that is padding
         if inputs["position_ids"] is None:  # a token keeps the position that it has in the padded batch
             inputs["position_ids"] = torch.arange(packing.max_length, device=attention_mask.device)[None]
         inputs.update({name: packing.take(value) for name, value in inputs.items() if value is not None})
