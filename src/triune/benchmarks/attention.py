@@ -292,7 +292,7 @@ def _kernel_state(settings: AttentionSettings, device: torch.device) -> str:
         length: one_tensor.describe(dtype, settings.head_width, length, symmetric=symmetric)
         for length in settings.lengths
     }
-    return "runs. " + " ".join(f"{length:,} tokens: {text}." for length, text in tiles.items())
+    return "runs" + "".join(f". {length:,} tokens: {text}" for length, text in tiles.items())
 
 
 def _cache_bytes(device: torch.device) -> int:

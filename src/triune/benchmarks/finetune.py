@@ -148,6 +148,7 @@ class _Theirs:
 
     def __init__(self, scene: _Scene, ours: TriuneConfig) -> None:
         encoded, labels = scene.encoded, max(1, len(scene.task.classes))
+        values = scene.recipe.model.config_values()
         config = BertConfig(
             vocab_size=ours.vocab_size,
             num_hidden_layers=ours.num_hidden_layers,
@@ -155,6 +156,7 @@ class _Theirs:
             num_attention_heads=ours.num_attention_heads,
             intermediate_size=ours.intermediate_size,
             num_labels=labels,
+            **{name: float(value) for name, value in values.items() if "dropout" in name},
             problem_type="regression" if labels == 1 else "single_label_classification",
         )
         config._attn_implementation = "sdpa"
