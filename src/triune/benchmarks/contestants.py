@@ -28,6 +28,7 @@ def bert_config(ours: TriuneConfig) -> BertConfig:
         intermediate_size=ours.intermediate_size,
         hidden_dropout_prob=ours.hidden_dropout_prob,
         attention_probs_dropout_prob=ours.attention_probs_dropout_prob,
+        classifier_dropout=ours.classifier_dropout,
     )
     config._attn_implementation = PYTORCH
     return config

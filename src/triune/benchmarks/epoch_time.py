@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from triune.benchmarks.flops import training_flops_a_token
+from triune.benchmarks.timing import wait_for
 from triune.cells import Cell, Record, threads_at_most, worker_device, write_record
 from triune.data.batches import training_plan
 from triune.data.encoded import Encoded, OnDevice, encode_pairs
@@ -188,11 +189,6 @@ def epoch_flops(config: TriuneConfig, plan: Plan) -> float:
     return sum(count * training_flops_a_token(config, length, 0.0) for length, count in tokens.items())
 
 
-def wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-
-
 class Epochs:
     """A model with random weights and epochs of its fine-tuning, as `triune finetune` takes them."""
 
@@ -208,7 +204,7 @@ class Epochs:
         device: torch.device,
     ) -> None:
         self.plan, self.device = plan, device
-        self.model = TriuneForSequenceClassification(_for_task(config, task, recipe)).to(device)
+        self.model = TriuneForSequenceClassification(for_task(config, task, recipe)).to(device)
         steps = (1 + rounds) * len(plan)  # the first is for warming up
         self.steps = Steps(self.model, OnDevice(encoded, pad_id, device), task.kind, recipe, steps)
         captured = "captured" if self.steps.captured else "not captured"
@@ -231,7 +227,7 @@ class Epochs:
         self.steps.mean_loss(len(plan))  # waits for the device
 
 
-def _for_task(config: TriuneConfig, task: Task, recipe: FinetuneRecipe) -> TriuneConfig:
+def for_task(config: TriuneConfig, task: Task, recipe: FinetuneRecipe) -> TriuneConfig:
     """A configuration as fine-tuning has it: the recipe's dropout, pooling and attention, a class for each label."""
     made = TriuneConfig.from_dict(
         {**config.to_dict(), **recipe.model.config_values()}, num_labels=max(1, len(task.classes))

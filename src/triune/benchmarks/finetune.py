@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import (
-    BertConfig,
     BertForSequenceClassification,
     DataCollatorWithPadding,
     Trainer,
@@ -27,7 +26,8 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 
 from triune.benchmarks.ceilings import Ceilings, measure_ceilings
-from triune.benchmarks.epoch_time import Epochs, training_rows
+from triune.benchmarks.contestants import bert_config
+from triune.benchmarks.epoch_time import Epochs, for_task, training_rows
 from triune.benchmarks.flops import step_bytes, training_flops_a_token
 from triune.benchmarks.record import DTYPES, Result, add_ratios, bench_device, record_of, result_of
 from triune.benchmarks.timing import Entry, Run, release, take_turns, wait_for, warm_up
@@ -148,18 +148,9 @@ class _Theirs:
 
     def __init__(self, scene: _Scene, ours: TriuneConfig) -> None:
         encoded, labels = scene.encoded, max(1, len(scene.task.classes))
-        values = scene.recipe.model.config_values()
-        config = BertConfig(
-            vocab_size=ours.vocab_size,
-            num_hidden_layers=ours.num_hidden_layers,
-            hidden_size=ours.hidden_size,
-            num_attention_heads=ours.num_attention_heads,
-            intermediate_size=ours.intermediate_size,
-            num_labels=labels,
-            **{name: float(value) for name, value in values.items() if "dropout" in name},
-            problem_type="regression" if labels == 1 else "single_label_classification",
-        )
-        config._attn_implementation = "sdpa"
+        config = bert_config(for_task(ours, scene.task, scene.recipe))
+        config.num_labels = labels
+        config.problem_type = "regression" if labels == 1 else "single_label_classification"
         self.model = BertForSequenceClassification(config)
         self.recipe = scene.recipe
         self.collator = DataCollatorWithPadding(scene.tokenizer)

@@ -4,23 +4,17 @@ The feed-forward half of a layer is widest here. Compiled PyTorch computes `erf`
 not memory, and it reads the gradient once more to sum it for the bias. Importing this package needs no Triton.
 """
 
-import importlib.util
-import os
-
 import torch
+
+from triune.kernels.triton_here import no_triton
 
 DTYPES = (torch.bfloat16, torch.float16)
 
 
 def unsupported(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why the kernels cannot run there, or None where they can; float32 is left to PyTorch, whose `erf` is exact."""
-    if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed"
-    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    if device.type != "cuda" and not (interpreted and device.type == "cpu"):
-        return "no CUDA device"
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
-        return "the GPU is older than compute capability 8.0"
+    if (reason := no_triton(device)) is not None:
+        return reason
     if dtype not in DTYPES:
         return f"{dtype} is not one of bfloat16, float16"
     return None

@@ -6,10 +6,9 @@
 them operators of PyTorch. Importing this package needs no Triton.
 """
 
-import importlib.util
-import os
-
 import torch
+
+from triune.kernels.triton_here import interpreted, no_triton
 
 HEAD_WIDTHS = (32, 64, 128)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -17,16 +16,11 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 def unsupported(device: torch.device, dtype: torch.dtype, head_width: int) -> str | None:
     """Why the kernels cannot run there, in a few words, or None where they can."""
-    if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed"
-    interpreted = os.environ.get("TRITON_INTERPRET") == "1"  # Triton reads it when it is imported
-    if device.type != "cuda" and not (interpreted and device.type == "cpu"):
-        return "no CUDA device"
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
-        return "the GPU is older than compute capability 8.0"
+    if (reason := no_triton(device)) is not None:
+        return reason
     if dtype not in DTYPES:
         return f"{dtype} is not one of bfloat16, float16, float32"
-    if interpreted and dtype == torch.bfloat16:
+    if interpreted() and dtype == torch.bfloat16:
         return "Triton's interpreter has no bfloat16 products"
     if head_width not in HEAD_WIDTHS:
         return f"heads are {head_width} wide, the kernels have {', '.join(map(str, HEAD_WIDTHS))}"

@@ -20,8 +20,8 @@ and r_i = 2^(μ − L_i), for any number μ that all tokens of a sequence share.
     value_j = Σ_i E_ij·dO~_i           dS_ij + dS_ji = E_ij∘(S_j·dO~_i + dO~_j·S_i − δ~_i − δ~_j)
 
 where the two inner products are one accumulation. It is exact as long as r stays far inside the range of the exponent,
-that is while the levels L of a sequence lie within ±50 of μ; the kernels look at L and take `both_ways`, exact, where
-they do not. Dropout, causal and key masks differ by direction: they take `both_ways` as well.
+that is while the levels L of a sequence lie within ±50 of μ, above -50 and below 100; the kernels look at L and take
+`both_ways`, exact, where they do not. Dropout, causal and key masks differ by direction: they take `both_ways` as well.
 """
 
 import triton

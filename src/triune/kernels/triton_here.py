@@ -1,0 +1,33 @@
+"""Whether Triton's kernels can run on a device. Asked in every forward pass, so the answers are kept."""
+
+import importlib.util
+import os
+from functools import cache
+
+import torch
+
+
+def interpreted() -> bool:
+    """Whether Triton's interpreter runs kernels on the CPU; Triton reads the setting when it is imported."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def no_triton(device: torch.device) -> str | None:
+    """Why they cannot, in a few words, or None where they can."""
+    if device.type != "cuda" and not (device.type == "cpu" and interpreted()):
+        return "no CUDA device"
+    if not _installed():
+        return "Triton is not installed"
+    if device.type == "cuda" and _capability(device) < (8, 0):
+        return "the GPU is older than compute capability 8.0"
+    return None
+
+
+@cache
+def _installed() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+@cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
