@@ -187,7 +187,14 @@ def test_params_of_a_configuration_file(triune, tmp_path):
 def test_operators(triune):
     described = {row["name"]: row for row in json.loads(triune("operators", "--json").stdout)}
     assert described["shared"]["cached"] == "d"
-    assert described["shared"]["settings"]["role_start"]["values"] == ["ones", "normal", "signed"]
+    assert described["shared"]["settings"]["role_start"]["values"] == [
+        "ones",
+        "normal",
+        "signed",
+        "signed-pairs",
+        "product",
+        "halves",
+    ]
     shown = triune("operators").stdout
     for row in described.values():
         assert row["scores"] in shown

@@ -47,7 +47,7 @@ def test_example_operator_of_contributing(tmp_path, monkeypatch):
         exec(use, {})
         exec(check, {})
     finally:
-        operators.registry._OPERATORS.pop("rolled", None)
+        operators.registry._OPERATORS.pop("shifted", None)
 
 
 @pytest.mark.parametrize("operator", ["standard", "symmetric", "pairwise", "shared", "kv-tied", "qkv-tied"])

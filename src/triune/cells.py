@@ -8,8 +8,9 @@ import json
 import multiprocessing
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 from filelock import FileLock
 
+from triune.budget import Budget
 from triune.errors import TriuneError
 from triune.files import write_text
 from triune.operators import load_plugin, loaded_plugins
@@ -39,6 +41,8 @@ class Cell:
     record: Path
     identity: str
     wanted: tuple[str, ...] = ()  # files beside the record without which the cell is not finished
+    needs: Path | None = None  # a folder with weights without which it cannot run
+    kind: str = ""  # of the cells of a study, those of one kind take about as long
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class Engine:
     kind: str = "local"  # local, jobs or slurm
     workers: int | None = None  # at once; by default one a GPU, without GPU one a core
     options: dict[str, str] = field(default_factory=dict)  # of slurm
+    budget: Budget | None = None  # cells that do not fit are left out; only where `kind` is local
 
     @property
     def at_once(self) -> int:
@@ -94,18 +99,40 @@ def finished(cell: Cell) -> Record | None:
 
 
 def run_missing(cells: Sequence[Cell], engine: Engine, done: Callable[[Cell, Record, bool], object]) -> list[Record]:
-    """The records of all cells, in their order; `done(cell, record, before)` hears of each as it is there."""
+    """The records of all cells, in their order; `done(cell, record, before)` hears of each as it is there.
+
+    Where the engine has a budget, cells that do not fit or whose model is not here are left out.
+    """
     records = {cell.record: finished(cell) for cell in cells}
     waiting = []
     for cell in cells:
         if (record := records[cell.record]) is None:
             waiting.append(cell)
-        else:
-            done(cell, record, True)
-    for cell, record in run_cells(waiting, engine, len(cells)):
+            continue
+        if engine.budget is not None:
+            engine.budget.hear(cell, record)
+        done(cell, record, True)
+    for cell, record in run_cells(_with_weights(waiting, engine.budget), engine, len(cells)):
         records[cell.record] = record
         done(cell, record, False)
     return [record for cell in cells if (record := records[cell.record]) is not None]
+
+
+def has_weights(model: Path) -> bool:
+    return any(model.glob("*.safetensors"))
+
+
+def _with_weights(cells: list[Cell], budget: Budget | None) -> list[Cell]:
+    """Those that can run: records may have been kept without the models that they are of."""
+    gone = [cell for cell in cells if cell.needs is not None and not has_weights(cell.needs)]
+    if budget is not None:
+        budget.without_weights += gone
+    elif gone:
+        raise TriuneError(
+            f"{gone[0].title}: there are no weights in '{gone[0].needs}': put them there, remove the record of that "
+            "model to make it again, or leave such cells out with --budget"
+        )
+    return [cell for cell in cells if all(cell is not one for one in gone)]
 
 
 def run_cells(cells: Sequence[Cell], engine: Engine = LOCAL, of: int | None = None) -> Iterator[tuple[Cell, Record]]:
@@ -125,9 +152,13 @@ def run_cells(cells: Sequence[Cell], engine: Engine = LOCAL, of: int | None = No
     elif min(len(cells), at_once) <= 1:
         with threads_at_most(threads):
             for cell in cells:
-                yield cell, run_cell(cell)
+                if engine.budget is None or engine.budget.start(cell):
+                    record = run_cell(cell)
+                    if engine.budget is not None:
+                        engine.budget.end(cell)
+                    yield cell, record
     else:
-        yield from _in_processes(cells, at_once, threads)
+        yield from _in_processes(cells, at_once, threads, engine.budget)
 
 
 def run_cell(cell: Cell) -> Record:
@@ -185,8 +216,6 @@ def start_worker(number: int, threads: int, plugins: list[str]) -> None:
 
 
 _worker_number = 0
-
-
 _pool: tuple[tuple[Any, ...], ProcessPoolExecutor] | None = None
 
 
@@ -217,14 +246,25 @@ def close_processes() -> None:
         _pool = None
 
 
-def _in_processes(cells: Sequence[Cell], count: int, threads: int) -> Iterator[tuple[Cell, Record]]:
+def _in_processes(
+    cells: Sequence[Cell], count: int, threads: int, budget: Budget | None
+) -> Iterator[tuple[Cell, Record]]:
     executor = _processes(count, threads)
+    waiting = deque(cells)
+    running: dict[Future[Record], Cell] = {}
     try:
-        running = {executor.submit(run_cell, cell): cell for cell in cells}
-        while running:
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
+        while waiting or running:
+            # With a budget, a cell is started when there is a process for it: only then is known what time is left.
+            while waiting and (budget is None or len(running) < count):
+                cell = waiting.popleft()
+                if budget is None or budget.start(cell):
+                    running[executor.submit(run_cell, cell)] = cell
+            done = wait(running, return_when=FIRST_COMPLETED).done
             for future in done:
-                yield running.pop(future), future.result()
+                cell, record = running.pop(future), future.result()
+                if budget is not None:
+                    budget.end(cell)
+                yield cell, record
     except BrokenProcessPool as error:
         close_processes()
         raise TriuneError(

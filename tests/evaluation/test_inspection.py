@@ -107,6 +107,13 @@ def test_of_a_nominal_random_start_sizes_are_known_and_signs_are_not(make):
         assert 0 < layer["score_scale"]["negative_share"] < 1
 
 
+@pytest.mark.parametrize("start", ["product", "halves"])
+def test_starts_of_which_only_the_draw_is_known(start, make):
+    record = inspect_model("x", make(operator_settings={"role_start": start}), TEXTS, "")
+    assert record["start"] is None
+    assert all(layer["distance"] is layer["sign_changes"] is None for layer in record["layers"])
+
+
 @pytest.mark.parametrize(
     ("settings", "has_c", "moved"),
     [

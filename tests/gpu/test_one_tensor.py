@@ -34,10 +34,12 @@ def on_gpu(lengths, **options):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 127, 128, 256, 511, 1000])
+@pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 127, 128, 192, 256, 320, 384, 448, 511, 512, 1000])
 def test_lengths(length, dtype):
     for width in (32, 64, 128) if length in (1, 65, 128, 511) else (64,):
         check(on_gpu([length] * 3, dtype=dtype, width=width))
+    if length % 64 == 0:
+        check(on_gpu([length] * 3, dtype=dtype, values=False))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -57,11 +59,11 @@ def test_packed(name, longest, dtype):
 
 def test_many_heads_and_sequences():
     """More programs than a GPU runs at a time, so that persistent ones go round."""
-    for length in (48, 128, 192):
+    for length in (48, 128, 192, 256, 512):
         check(on_gpu([length] * 300, dtype=torch.bfloat16, heads=12))
 
 
-@pytest.mark.parametrize("length", [64, 128, 300])
+@pytest.mark.parametrize("length", [64, 128, 256, 300, 512])
 @pytest.mark.parametrize("size", [2.0, 3.0, 4.0])
 def test_large_scores_are_no_worse_than_in_sdpa(size, length):
     """Rounding of S∘c to half precision costs both the same; ours rounds the two directions of a score apart."""
@@ -86,7 +88,7 @@ def test_large_scores_are_no_worse_than_in_sdpa(size, length):
         assert ours[name] < 2.5 * relative(ran, exact) + 5e-3, name
 
 
-@pytest.mark.parametrize("length", [64, 128, 300])
+@pytest.mark.parametrize("length", [64, 128, 256, 300, 512])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_extreme_scores_and_one_hot_rows(dtype, length):
     """Scores of ±1e4 whose gaps are far above rounding: each row has one key, whose state it takes."""

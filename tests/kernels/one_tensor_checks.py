@@ -68,10 +68,10 @@ class Case:
         }
 
 
-def relative(ours: torch.Tensor, exact: torch.Tensor) -> float:
-    """Of the norm; what is exactly zero (the gradient of c, say, where a token sees one other only) is small."""
+def relative(ours: torch.Tensor, exact: torch.Tensor, least: float = 1e-3) -> float:
+    """Of the norm, or of `least` an element where there is hardly any: the gradient of c is zero for single tokens."""
     assert torch.isfinite(ours).all()
-    return ((ours.double() - exact).norm() / exact.norm().clamp(min=3 * exact.numel() ** 0.5)).item()
+    return ((ours.double() - exact).norm() / exact.norm().clamp(min=least * exact.numel() ** 0.5)).item()
 
 
 def errors(case: Case, **changed) -> dict[str, float]:
@@ -94,7 +94,7 @@ def errors(case: Case, **changed) -> dict[str, float]:
     exact_grads = torch.autograd.grad(exact, exact_inputs, d_output.double())
     found = {"output": relative(ours, exact)}
     for name, grad, exact_grad in zip(("d_shared", "d_score", "d_value"), grads, exact_grads, strict=False):
-        found[name] = relative(grad, exact_grad)
+        found[name] = relative(grad, exact_grad, least=3.0 if name == "d_score" else 1e-3)
     return found
 
 

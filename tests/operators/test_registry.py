@@ -239,3 +239,16 @@ def test_settings_are_written_out():
     assert torch.equal(
         triune.TriuneModel(config).encoder.layer[0].attention.self.query_scale.abs(), torch.ones(config.hidden_size)
     )
+
+
+def test_operators_that_came_later_leave_the_reproduced_study_alone(rolled, tmp_path):
+    """Its record names the paper's operators, the controls and those of a plugin: older records stay current."""
+    from triune.benchmarks.parameters import parameter_cell
+
+    cell = parameter_cell(tmp_path / "parameters.json")
+    paper_and_controls = ["standard", "symmetric", "pairwise", "shared", "kv-tied", "qkv-tied"]
+    assert list(cell.run(**cell.arguments)["operators"]) == [*paper_and_controls, rolled]
+    operators.get(rolled).in_reproduction = False
+    assert parameter_cell(tmp_path / "other.json").identity != cell.identity
+    del operators.get(rolled).in_reproduction
+    assert parameter_cell(tmp_path / "other.json").identity == cell.identity

@@ -186,7 +186,7 @@ def test_a_mistake_is_one_line_before_anything_is_run(more, said, tiny, command,
 def test_a_scale_by_a_wrong_name_is_one_line(command, tmp_path):
     result = command("reproduce", "--scale", "huge", "--out", tmp_path / "out")
     assert result.returncode == 2
-    assert "unknown scale 'huge': --scale is pocket, sprint, paper" in result.stderr
+    assert "unknown scale 'huge': --scale is pocket, sprint, base, paper" in result.stderr
 
 
 def test_files_are_asked_for_where_the_scale_reads_them(command, tmp_path):
@@ -210,7 +210,7 @@ def test_the_pocket_world_makes_its_own_data(tiny, command, tmp_path):
     assert "made-up world" in result.stdout
 
 
-@pytest.mark.parametrize("name", ["pocket", "sprint", "paper"])
+@pytest.mark.parametrize("name", ["pocket", "sprint", "base", "paper"])
 def test_the_scales_that_come_with_the_project_make_a_plan(name, command, tmp_path):
     (tmp_path / "corpus").mkdir()
     for file in ("wikipedia-0.txt", "books-0.txt", "valid-0.txt"):

@@ -1,4 +1,4 @@
-"""The verb that turns records into a page."""
+"""Verbs that turn records into a page, and that copy them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +8,7 @@ import typer
 
 def add_to(app: typer.Typer) -> None:
     app.command("report")(report)
+    app.command("records")(records)
 
 
 def report(
@@ -41,3 +42,13 @@ def report(
     if kind not in KINDS:
         raise TriuneError(f"--format is {', '.join(KINDS)}, not '{kind}'")
     print(f"written: {write_report(runs, out or runs[0] / KINDS[kind], kind)}")
+
+
+def records(
+    results: Annotated[Path, typer.Argument(help="Folder with results, of `triune reproduce` or of any study.")],
+    folder: Annotated[Path, typer.Argument(help="Folder for the copies; those that are there already are compared.")],
+) -> None:
+    """Copy the records of a results folder, without weights and paths: to publish them, or to go on elsewhere."""
+    from triune.studies.publish import publish
+
+    print(f"{len(publish(results, folder))} new records in {folder}")

@@ -50,7 +50,11 @@ def ablate(
 
 def reproduce(
     scale: Annotated[
-        str, typer.Option(help="pocket: a laptop; sprint: one GPU; paper: a cluster; or a .yaml of yours.")
+        str,
+        typer.Option(
+            help="pocket: a laptop; sprint: one GPU, small models; base: one GPU, base size; paper: a cluster; or a "
+            ".yaml of yours."
+        ),
     ] = "pocket",
     out: Annotated[Path, typer.Option(help="Folder for data, runs, records and the page.")] = Path("results"),
     data_dir: Annotated[
@@ -59,12 +63,20 @@ def reproduce(
     only: Annotated[
         str | None,
         typer.Option(
-            help="Studies, with commas, and what they need: parameters, pretraining, finetuning, noise, transfer, "
-            "ablations, inspect, time. (default: all)"
+            help="Studies, with commas, and what they need: parameters, rates, pretraining, finetuning, noise, "
+            "transfer, ablation-rates, ablations, inspect, time. (default: all)"
         ),
     ] = None,
     workers: WorkersOption = None,
     engine: EngineOption = "local",
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Time, as 90s, 25m or 2h: only what is expected to end in it is started, and the same call again goes "
+            "on. (default: all of it)",
+            metavar="TIME",
+        ),
+    ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Only say what there is to do and how long it takes.")] = False,
     set_: Annotated[
         list[str] | None,
@@ -72,15 +84,23 @@ def reproduce(
     ] = None,
 ) -> None:
     """Run every study of the paper and write one page with the answer; what is finished is not run again."""
+    from dataclasses import replace
+
     from rich.console import Console
 
+    from triune.budget import Budget, budget_seconds
     from triune.cells import engine_from
     from triune.errors import TriuneError
     from triune.studies import reproduce as studies
     from triune.studies.place import Place
     from triune.studies.scale import load_scale
 
-    place = Place(out, load_scale(scale, set_), data_dir, engine_from(engine, workers))
+    who = engine_from(engine, workers)
+    if budget is not None:
+        if who.kind != "local":
+            raise TriuneError(f"--budget is for this machine alone and not for --engine {who.kind}")
+        who = replace(who, budget=Budget(budget_seconds(budget)))
+    place = Place(out, load_scale(scale, set_), data_dir, who)
     names = [name.strip() for name in (only or "").split(",") if name.strip()]
     if only is not None and not names:
         raise TriuneError(f"--only '{only}' names no study")
@@ -89,4 +109,5 @@ def reproduce(
         return
     for line in studies.reproduce(place, names):
         print(line)
-    print(f"\nThe page: {out / studies.PAGE}")
+    if (out / studies.PAGE).is_file():
+        print(f"\nThe page: {out / studies.PAGE}")

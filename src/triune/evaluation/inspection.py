@@ -171,10 +171,11 @@ def _start(location: Location, operators: list[Operator]) -> Start:
     if exact is not None:
         return Start("exact", exact)
     settings = location.config.settings
-    if location.config.folded or not hasattr(settings, "role_start"):
+    begun = getattr(settings, "role_start", None)
+    if location.config.folded or begun not in ("ones", "normal", "signed", "signed-pairs"):
         return Start(None, [{} for _ in operators])
     ones = [{role: torch.ones_like(vector) for role, vector in role_vectors(one).items()} for one in operators]
-    return Start("nominal" if any(ones) else None, ones, ("query",) if settings.role_start == "signed" else ())
+    return Start("nominal" if any(ones) else None, ones, ("query",) if begun.startswith("signed") else ())
 
 
 def _exact_start(location: Location) -> list[Vectors] | None:

@@ -18,7 +18,7 @@ def no_triton(device: torch.device) -> str | None:
         return "no CUDA device"
     if not _installed():
         return "Triton is not installed"
-    if device.type == "cuda" and _capability(device) < (8, 0):
+    if device.type == "cuda" and capability(device) < (8, 0):
         return "the GPU is older than compute capability 8.0"
     return None
 
@@ -29,5 +29,5 @@ def _installed() -> bool:
 
 
 @cache
-def _capability(device: torch.device) -> tuple[int, int]:
+def capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)

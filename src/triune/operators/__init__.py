@@ -4,13 +4,15 @@ from triune.operators.base import NoSettings, Operator
 from triune.operators.registry import build, get, in_order, load_plugin, loaded_plugins, names, register, settings_for
 from triune.operators.roles import AttentionShape, OneTensor, Roles, Rotate
 
-# In the order of the paper's tables, then the controls.
+# In the order of the paper's tables, then the controls, then other operators of one matrix.
 from triune.operators import standard  # isort: skip
 from triune.operators import symmetric  # isort: skip
 from triune.operators import pairwise  # isort: skip
 from triune.operators import shared  # isort: skip
 from triune.operators import kv_tied  # isort: skip
 from triune.operators import qkv_tied  # isort: skip
+from triune.operators import rolled  # isort: skip
+from triune.operators import shared_low_rank  # isort: skip
 
 __all__ = [
     "AttentionShape",
@@ -29,8 +31,10 @@ __all__ = [
     "pairwise",
     "qkv_tied",
     "register",
+    "rolled",
     "settings_for",
     "shared",
+    "shared_low_rank",
     "standard",
     "symmetric",
 ]

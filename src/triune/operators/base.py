@@ -37,6 +37,7 @@ class Operator(nn.Module):
     scores: ClassVar[str]
     symmetric_scores: ClassVar[bool] = False
     is_one_tensor: ClassVar[bool] = False  # queries, keys and values are one tensor: `one_tensor` gives it
+    in_reproduction: ClassVar[bool] = True  # listed by the parameter study of `triune reproduce`
     decoder_cache: ClassVar[str]
     fold_note: ClassVar[str] = "nothing to merge"
 

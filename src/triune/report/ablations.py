@@ -1,5 +1,6 @@
 """The table of ablations and controls."""
 
+from posixpath import normpath
 from typing import Any
 
 from triune.evaluation.significance import ALPHA
@@ -13,7 +14,7 @@ def ablation_tables(record: dict[str, Any]) -> list[Table]:
     seeds = record["seeds"]
     folder = record.get("file", "").rpartition("/")[0]
     table = Table(
-        "Ablations and controls",
+        "Ablations and controls" + (f": {record['list']}" if "list" in record else ""),
         ["variant", "what it is", "parameters", "validation loss", f"− {record['reference']}", "p, Holm"],
         text_columns=2,
         notes=[
@@ -44,7 +45,7 @@ def ablation_tables(record: dict[str, Any]) -> list[Table]:
             ]
         )
         if record.get("file"):
-            runs = tuple(f"{folder}/{run}".lstrip("/") for run in one["runs"])
+            runs = tuple(normpath(f"{folder}/{run}".lstrip("/")) for run in one["runs"])  # some are of pre-training
             table.sources |= {(number, 2): runs, (number, 3): runs}
             table.sources |= {(number, column): (record["file"],) for column in (4, 5)}
     if stuck := [one["name"] for one in variants if one["validation_loss"] > record["unigram_entropy"] - HARDLY]:

@@ -73,14 +73,35 @@ def runs_table(records: Sequence[Record]) -> Table:
         if record.get("file"):
             table.sources |= {(len(table.rows), column): (record["file"],) for column in range(1, len(table.columns))}
         table.rows.append([_name(record, records), *figures])
+    for label, runs in _by_label(records).items():
+        if len(runs) > 1:
+            _add_mean(table, label, runs)
     return table
+
+
+def _add_mean(table: Table, label: str, runs: list[Record]) -> None:
+    """A row with mean ± standard deviation over the seeds of one model."""
+    below = [run["unigram_entropy"] - run["validation_loss"] for run in runs]
+    losses = [[run[name] for run in runs] for name in ("train_loss", "validation_loss")]
+    row = [f"{label}, mean of {len(runs)} seeds", f"{runs[0]['parameters']:,}", f"{runs[0]['tokens']:,}"]
+    row += [f"{mean(values):.3f} ± {stdev(values):.3f}" for values in (*losses, below)]
+    row.append(f"{mean(run['seconds'] for run in runs):.0f}")
+    if all(run.get("file") for run in runs):
+        files = tuple(run["file"] for run in runs)
+        table.sources |= {(len(table.rows), column): files for column in range(1, len(table.columns))}
+    table.rows.append(row)
+
+
+def _by_label(records: Sequence[Record]) -> dict[str, list[Record]]:
+    by_label: dict[str, list[Record]] = {}
+    for record in records:
+        by_label.setdefault(record["label"], []).append(record)
+    return by_label
 
 
 def variant_table(records: Sequence[Record]) -> Table:
     """Variants of a recipe whose runs are there without the record of the whole study, the lowest loss first."""
-    by_label: dict[str, list[Record]] = {}
-    for record in records:
-        by_label.setdefault(record["label"], []).append(record)
+    by_label = _by_label(records)
     table = Table(
         "Variants of one recipe",
         ["variant", "seeds", "parameters", "validation loss"],

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from os.path import relpath
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -21,7 +22,7 @@ from triune.training.pretrain import model_config
 from triune.training.pretraining_cell import pretraining_cell
 from triune.training.recipe import Recipe, load_recipe
 from triune.training.recipe_files import find_recipe
-from triune.training.run_folder import versions
+from triune.training.run_folder import SUMMARY, versions
 
 RECORD = "ablations.json"
 
@@ -33,9 +34,15 @@ class Variant:
     set: tuple[str, ...]  # overrides of the recipe, as --set
     narrowed_to: str | None = None  # made narrower until it has as many parameters as this variant
 
+    @property
+    def sets_rate(self) -> bool:
+        """The rate is what it is about: none is searched."""
+        return any(one.startswith("optimizer.learning_rate=") for one in self.set)
+
 
 @dataclass(frozen=True)
 class Ablations:
+    name: str  # of its file
     about: str
     reference: str
     variants: tuple[Variant, ...]
@@ -49,7 +56,7 @@ def load_ablations(name: str) -> Ablations:
             Variant(str(key), str(value["about"]), tuple(value["set"]), value.get("narrowed_to"))
             for key, value in written["variants"].items()
         )
-        ablations = Ablations(str(written.get("about", "")), str(written["reference"]), variants)
+        ablations = Ablations(path.stem, str(written.get("about", "")), str(written["reference"]), variants)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise TriuneError(f"cannot read '{path}': {one_line(error)}") from error
     except (KeyError, TypeError, AttributeError) as error:
@@ -82,7 +89,7 @@ def ablation_cells(
 
 def variant_recipes(ablations: Ablations, recipe: str, overrides: Sequence[str], data: Path) -> dict[str, Recipe]:
     blocks = Blocks(data, "train")
-    recipes = {one.name: load_recipe(recipe, [*overrides, *one.set]) for one in ablations.variants}
+    recipes = written_recipes(ablations, recipe, overrides)
     for variant in ablations.variants:
         if variant.narrowed_to:
             target = _parameters(recipes[variant.narrowed_to], blocks)
@@ -90,11 +97,28 @@ def variant_recipes(ablations: Ablations, recipe: str, overrides: Sequence[str],
     return recipes
 
 
-def write_ablations(ablations: Ablations, seeds: Sequence[int], out: Path) -> Record:
-    """One record of all variants from the summaries of their runs, with paired tests over seeds."""
+def written_recipes(ablations: Ablations, recipe: str, overrides: Sequence[str]) -> dict[str, Recipe]:
+    """Before any is made narrower, which takes the vocabulary of the data."""
+    return {one.name: load_recipe(recipe, [*overrides, *one.set]) for one in ablations.variants}
+
+
+def write_ablations(
+    ablations: Ablations,
+    seeds: Sequence[int],
+    out: Path,
+    file: str = RECORD,
+    run_of: Callable[[str, int], Path] | None = None,
+) -> Record:
+    """One record of all variants from the summaries of their runs, with paired tests over seeds.
+
+    `run_of(variant, seed)` says where a run is that is not in `out/VARIANT/seed-N`.
+    """
+
+    def summary_file(name: str, seed: int) -> Path:
+        return (run_of(name, seed) if run_of else out / name / f"seed-{seed}") / SUMMARY
+
     runs = {
-        one.name: [json.loads((out / one.name / f"seed-{seed}" / "summary.json").read_text()) for seed in seeds]
-        for one in ablations.variants
+        one.name: [json.loads(summary_file(one.name, seed).read_text()) for seed in seeds] for one in ablations.variants
     }
     losses = {name: [summary["validation_loss"] for summary in summaries] for name, summaries in runs.items()}
     p_values = _tests(losses, ablations.reference)
@@ -108,7 +132,7 @@ def write_ablations(ablations: Ablations, seeds: Sequence[int], out: Path) -> Re
                 "set": list(variant.set),
                 "operator": first["operator"],
                 "parameters": first["parameters"],
-                "runs": [f"{variant.name}/seed-{seed}/summary.json" for seed in seeds],
+                "runs": [relpath(summary_file(variant.name, seed), out) for seed in seeds],
                 "validation_losses": own,
                 "validation_loss": mean(own),
                 "deviation": stdev(own) if len(own) > 1 else None,
@@ -130,8 +154,10 @@ def write_ablations(ablations: Ablations, seeds: Sequence[int], out: Path) -> Re
         "variants": rows,
         "versions": versions(),
     }
-    if _read(out / RECORD) != record:
-        write_record(out / RECORD, record)
+    if file != RECORD:
+        record["list"] = ablations.name
+    if _read(out / file) != record:
+        write_record(out / file, record)
     return record
 
 

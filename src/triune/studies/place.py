@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,31 @@ MADE_OF = "made-of.json"  # beside a tokenizer that was trained here
 
 @dataclass(frozen=True)
 class Place:
-    """Where a reproduction is made, of what, and by whom."""
+    """Where a reproduction is made, of what, and by whom.
+
+    With several pre-training seeds the work is done in rounds: one pre-training seed of every model and all that
+    starts from it, so that each round is a comparison by itself and needs the weights of that round only.
+    """
 
     out: Path
     scale: Scale
     data_dir: Path | None = None
     engine: Engine = LOCAL
+    round: int | None = None  # only what belongs to it; by default all of them
+
+    @property
+    def rounds(self) -> list["Place"]:
+        return [replace(self, round=number) for number in range(self.scale.pretraining.seeds)]
+
+    def of_round(self, seeds: int) -> list[int]:
+        """Of so many seeds, those of the round: they take turns."""
+        all_of_them = range(FIRST_SEED, FIRST_SEED + seeds)
+        count = self.scale.pretraining.seeds
+        return [seed for seed in all_of_them if self.round is None or (seed - FIRST_SEED) % count == self.round]
+
+    @property
+    def is_first_round(self) -> bool:
+        return self.round in (None, 0)
 
     @property
     def blocks(self) -> Path:
@@ -37,11 +56,17 @@ class Place:
         return list(self.scale.pretraining.operators)
 
     @property
-    def seeds(self) -> list[int]:
-        return list(range(FIRST_SEED, FIRST_SEED + self.scale.finetuning.seeds))
+    def pretraining_seeds(self) -> list[int]:
+        return self.of_round(self.scale.pretraining.seeds)
 
-    def run_of(self, label: str) -> Path:
-        return self.out / "runs" / label
+    @property
+    def seeds(self) -> list[int]:
+        """Of fine-tuning."""
+        return self.of_round(self.scale.finetuning.seeds)
+
+    def run_of(self, label: str, seed: int = FIRST_SEED) -> Path:
+        run = self.out / "runs" / label
+        return run if self.scale.pretraining.seeds == 1 else run / f"seed-{seed}"
 
     def finetuned(self, task: str, label: str, seed: int) -> Path:
         return self.out / "tasks" / task / label / f"seed-{seed}"
@@ -67,7 +92,7 @@ def check(place: Place) -> None:
     from triune.data.sources import HUB, source_files
     from triune.data.tasks import get_task
     from triune.evaluation.transfer import pair_task
-    from triune.studies.ablations import load_ablations
+    from triune.studies.variants import lists_of
     from triune.training.recipe import load_recipe
 
     if place.out.exists() and not place.out.is_dir():
@@ -77,7 +102,7 @@ def check(place: Place) -> None:
         for source in [*_sources(place, scale.data.corpus), *_sources(place, scale.data.valid)]:
             if not source.where.startswith(HUB):
                 source_files(source)  # one that is not there is said
-    load_recipe(scale.pretraining.recipe)
+    load_recipe(scale.pretraining.recipe, scale.pretraining.set)
     for operator in place.labels:
         operators.settings_for(operator, scale.pretraining.settings.get(operator))
     for task in scale.finetuning.tasks:
@@ -87,8 +112,7 @@ def check(place: Place) -> None:
     for task in {*scale.noise.tasks, *scale.time.tasks}:
         if get_task(task).kind == "span":
             raise TriuneError(f"{get_task(task).title} asks for answers in a text: noise and time take tasks of texts")
-    for variant in load_ablations(scale.ablations.variants).variants:
-        load_recipe(scale.pretraining.recipe, [*scale.ablations.set, *variant.set])
+    lists_of(place)
 
 
 def make_data(place: Place, say: Callable[[str], None]) -> None:
@@ -110,7 +134,7 @@ def make_data(place: Place, say: Callable[[str], None]) -> None:
         tokenizer = inside if inside is not None and inside.is_dir() else str(part.tokenizer)
     else:
         _own_tokenizer(place, corpus, part.vocabulary)
-    recipe = load_recipe(place.scale.pretraining.recipe)
+    recipe = load_recipe(place.scale.pretraining.recipe, place.scale.pretraining.set)
     prepare(corpus, tokenizer, place.blocks, recipe.data.block_length, valid_sources=valid, say=say)
 
 

@@ -11,13 +11,14 @@ from typing import Any
 
 from rich.console import Console
 
+from triune.budget import duration, what_is_left
 from triune.cells import Cell, Record
 from triune.errors import TriuneError, did_you_mean
 from triune.files import write_text
 from triune.progress import Watch
 from triune.report import page
 from triune.report.tables import Table
-from triune.studies import stages
+from triune.studies import pretraining, stages
 from triune.studies.place import Place, check, make_data
 from triune.studies.stages import Stage
 
@@ -45,12 +46,21 @@ STAGES = {
             lambda place: 3.0,
         ),
         Stage(
+            "rates",
+            "rates of pre-training",
+            pretraining.rate_records,
+            pretraining.run_rates,
+            lambda place: float(place.scale.pretraining.search.get("seconds", 0.0)),
+            needs=("data",),
+            line=_line("triune.studies.rates", "rate_line"),
+        ),
+        Stage(
             "pretraining",
             "pre-training (Figure 2)",
-            stages.pretraining_records,
-            stages.run_pretraining,
+            pretraining.pretraining_records,
+            pretraining.run_pretraining,
             lambda place: place.scale.pretraining.seconds,
-            needs=("data",),
+            needs=("data", "rates"),
             line=loss_line,
         ),
         Stage(
@@ -81,12 +91,22 @@ STAGES = {
             line=_line("triune.evaluation.transfer", "transfer_line"),
         ),
         Stage(
+            "ablation-rates",
+            "rates of the ablations",
+            pretraining.variant_rate_records,
+            pretraining.run_variant_rates,
+            lambda place: float(place.scale.pretraining.search.get("seconds", 0.0)),
+            needs=("data",),
+            line=_line("triune.studies.rates", "rate_line"),
+        ),
+        Stage(
             "ablations",
             "ablations and controls",
-            stages.ablation_records,
-            stages.run_ablations,
+            pretraining.ablation_records,
+            pretraining.run_ablations,
             lambda place: place.scale.ablations.seconds,
-            needs=("data",),
+            # Rates of all: a variant may be the same model as an operator of the paper.
+            needs=("data", "rates", "ablation-rates"),
             line=loss_line,
         ),
         Stage(
@@ -119,13 +139,32 @@ def reproduce(place: Place, only: Sequence[str] = (), console: Console | None = 
     with Watch(console, seconds) as watch:
         if any("data" in stage.needs for stage in chosen):
             make_data(place, watch.say)
-        for stage in chosen:
-            count = len(stage.records(place))
-            workers = 1 if stage.alone else place.engine.at_once
-            each = stage.seconds(place) / workers
-            with watch.stage(stage.title, count, stage.line, each) as done:
-                stage.run(place, done)
-    return _report(place.out)
+        for part in place.rounds:
+            for stage in _in_order(chosen, len(place.rounds)):
+                _run(stage, part, len(place.rounds), watch)
+    budget = place.engine.budget
+    left = [] if budget is None else what_is_left(budget, [path for stage in chosen for path in stage.records(place)])
+    if left and not any(path.is_file() for stage in chosen for path in stage.records(place)):
+        return left  # not even one record: there is nothing to report on
+    return [*_report(place.out), *left]
+
+
+def _in_order(chosen: list[Stage], rounds: int) -> list[Stage]:
+    """With several rounds, first all that belongs to the models of the round, whose weights are there then."""
+    last = ("ablation-rates", "ablations") if rounds > 1 else ()
+    return sorted(chosen, key=lambda stage: stage.name in last)
+
+
+def _run(stage: Stage, place: Place, rounds: int, watch: Watch) -> None:
+    count = len(stage.records(place))
+    if not count:
+        return
+    title = stage.title if rounds == 1 else f"{stage.title}, round {(place.round or 0) + 1} of {rounds}"
+    workers = 1 if stage.alone else place.engine.at_once
+    if place.engine.budget is not None:
+        place.engine.budget.enter(stage.name, stage.seconds(place))
+    with watch.stage(title, count, stage.line, stage.seconds(place) / workers) as done:
+        stage.run(place, done)
 
 
 def plan(place: Place, only: Sequence[str], console: Console) -> float:
@@ -154,23 +193,13 @@ def plan(place: Place, only: Sequence[str], console: Console) -> float:
     return whole
 
 
-def duration(seconds: float) -> str:
-    """`40 s`, `7 min`, `2.5 h`: as exact as an estimate is."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    hours = seconds / 3600
-    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
-
-
 def _chosen(place: Place, only: Sequence[str]) -> tuple[Place, list[Stage]]:
     """The stages asked for with those that they need; for those, only the tasks that are needed."""
     for name in only:
         if name not in STAGES:
             raise TriuneError(f"unknown study '{name}'{did_you_mean(name, STAGES)}")
     if not only:
-        return place, list(STAGES.values())
+        return place, [stage for stage in STAGES.values() if stage.records(place)]
     wanted = set(only)
     for name in reversed(STAGES):
         if name in wanted:
@@ -180,7 +209,7 @@ def _chosen(place: Place, only: Sequence[str]) -> tuple[Place, list[Stage]]:
         part = place.scale.finetuning
         tasks = [task for task in part.tasks if task in studied]
         place = replace(place, scale=replace(place.scale, finetuning=replace(part, tasks=tasks)))
-    return place, [stage for stage in STAGES.values() if stage.name in wanted]
+    return place, [stage for stage in STAGES.values() if stage.name in wanted and stage.records(place)]
 
 
 def _report(out: Path) -> list[str]:

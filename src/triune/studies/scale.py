@@ -9,7 +9,7 @@ from huggingface_hub.dataclasses import strict
 from triune.errors import TriuneError
 from triune.training.recipe_files import Number, read_parts
 
-SCALES = ("pocket", "sprint", "paper")
+SCALES = ("pocket", "sprint", "base", "paper")
 
 
 @strict
@@ -41,7 +41,15 @@ class PretrainingPart:
     recipe: str = "pocket"
     operators: list = field(default_factory=list)
     settings: dict = field(default_factory=dict)  # operator → its settings; by default the recipe's, or the operator's
+    set: list = field(default_factory=list)  # overrides of the recipe, for the ablations too
+    seeds: int = 1  # with more than one, fine-tuning seeds take turns at them
+    search: dict = field(default_factory=dict)  # learning_rates, steps, seconds: of a short run at each rate; or none
     seconds: Number = 0.0
+
+    @property
+    def rates(self) -> list[float]:
+        """That are tried for every model; none: the recipe's is taken."""
+        return [float(rate) for rate in self.search.get("learning_rates", [])]
 
     def validate_operators(self) -> None:
         if not self.operators or len(set(self.operators)) != len(self.operators):
@@ -49,6 +57,24 @@ class PretrainingPart:
         if strange := set(self.settings) - set(self.operators):
             raise ValueError(f"pretraining.settings has '{min(strange)}', which is not among pretraining.operators")
         _at_least("pretraining", 0, seconds=self.seconds)
+        _at_least("pretraining", 1, seeds=self.seeds)
+
+    def validate_search(self) -> None:
+        if not self.search:
+            return
+        if strange := set(self.search) ^ {"learning_rates", "steps", "seconds"}:
+            raise ValueError(f"pretraining.search holds learning_rates, steps and seconds; see '{min(strange)}'")
+        steps, seconds = self.search["steps"], self.search["seconds"]
+        if not isinstance(steps, int) or not isinstance(seconds, (int, float)):
+            raise ValueError("pretraining.search.steps and .seconds must be numbers")
+        _at_least("pretraining.search", 1, steps=steps)
+        _at_least("pretraining.search", 0, seconds=seconds)
+        try:
+            rates = self.rates
+        except (TypeError, ValueError):
+            rates = []
+        if not rates or min(rates) <= 0 or len({f"{rate:g}" for rate in rates}) != len(rates):
+            raise ValueError("pretraining.search.learning_rates must be a list of positive numbers, each once")
 
 
 @strict
@@ -100,10 +126,18 @@ class TimePart:
 @strict
 @dataclass
 class AblationsPart:
-    variants: str = "ablations"
+    variants: str | list = "ablations"  # a list of variants, or several
     set: list = field(default_factory=list)  # overrides of the pre-training recipe
     seeds: int = 1
     seconds: Number = 0.0
+
+    @property
+    def lists(self) -> list[str]:
+        return [str(one) for one in self.variants] if isinstance(self.variants, list) else [self.variants]
+
+    def validate_variants(self) -> None:
+        if not self.lists:
+            raise ValueError("ablations.variants must name one list of variants or more")
 
     def validate_counts(self) -> None:
         _at_least("ablations", 1, seeds=self.seeds)

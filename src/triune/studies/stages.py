@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from triune.cells import LOCAL, Cell, Record, run_missing
+from triune.cells import Cell, Engine, Record, has_weights, run_missing
 from triune.progress import Done
-from triune.studies.place import FIRST_SEED, Place
+from triune.studies.place import Place
+from triune.studies.weights import MODEL, cell_without_weights, pretrained_models
 
 
 @dataclass(frozen=True)
@@ -31,36 +32,18 @@ class Stage:
 
 
 def parameter_records(place: Place) -> list[Path]:
-    return [place.out / "parameters.json"]
+    return [place.out / "parameters.json"] if place.is_first_round else []
 
 
 def run_parameters(place: Place, done: Done) -> None:
     from triune.benchmarks.parameters import parameter_cell
 
-    run_missing([parameter_cell(parameter_records(place)[0])], LOCAL, done)
+    run_missing([parameter_cell(path) for path in parameter_records(place)], _here(place), done)
 
 
-# Pre-training (Figure 2).
-
-
-def pretraining_records(place: Place) -> list[Path]:
-    return [place.run_of(label) / "summary.json" for label in place.labels]
-
-
-def run_pretraining(place: Place, done: Done) -> None:
-    from triune.training.pretraining_cell import pretraining_cell
-    from triune.training.recipe import load_recipe, swap_operator
-
-    name, settings = place.scale.pretraining.recipe, place.scale.pretraining.settings
-    own = load_recipe(name).model.operator
-    cells = []
-    for operator in place.labels:
-        # The recipe's settings are those of its own operator.
-        overrides = [] if operator == own else swap_operator(operator)
-        overrides += [f"model.operator_settings.{key}={value}" for key, value in settings.get(operator, {}).items()]
-        recipe = load_recipe(name, overrides)
-        cells.append(pretraining_cell(f"{operator}, {recipe.about}", recipe, place.blocks, place.run_of(operator)))
-    run_missing(cells, place.engine, done)
+def _here(place: Place) -> Engine:
+    """One cell after the other, in this process."""
+    return replace(place.engine, kind="local", workers=1, options={})
 
 
 # Fine-tuning (Tables 1 and 2).
@@ -82,17 +65,29 @@ def _run_folders(place: Place, task: str) -> list[str]:
 
 def run_finetuning(place: Place, done: Done) -> None:
     from triune.data.tasks import get_task
-    from triune.training.matrix import Matrix, label_models, run_matrix
+    from triune.training.matrix import Matrix, run_matrix
 
     part, folder = place.scale.finetuning, place.out / "tasks"
-    models = label_models([f"{label}={place.run_of(label)}" for label in place.labels])
+    [seed] = place.pretraining_seeds
+    first, models = pretrained_models(place), pretrained_models(place, seed)
     studied = {*place.scale.noise.tasks, *place.scale.transfer.tasks}
     spans = [name for name in part.tasks if get_task(name).kind == "span"]
     for names in filter(None, ([name for name in part.tasks if name not in spans], spans)):
         recipe = place.recipe_for(names[0])
         tasks = {name: place.task_data(name, recipe.data.rows) for name in names}
         keep = {name: "all" if name in studied else "none" for name in names}
-        run_matrix(Matrix(models, tasks, recipe, place.seeds, folder, keep_for=keep, engine=place.engine), done)
+        matrix = Matrix(
+            models,
+            tasks,
+            recipe,
+            place.seeds,
+            folder,
+            keep_for=keep,
+            engine=place.engine,
+            search_models=first,
+            records_suffice=True,
+        )
+        run_matrix(matrix, done)
 
 
 # Noise (Table 5).
@@ -116,14 +111,32 @@ def run_noise(place: Place, done: Done) -> None:
     for task in part.tasks:
         data = place.task_data(task, place.recipe_for(task).data.rows)
         cells += noise_cells(_models(place, task), data, settings, place.out / "noise")
+        cells += _without_weights(place, task, "noise")
     run_missing(cells, place.engine, done)
 
 
 def _models(place: Place, task: str) -> list[Any]:
+    """Fine-tuned models of a task that are here with their weights."""
     from triune.evaluation.finetuned import find_finetuned
 
-    folders = [f"{label}={place.finetuned(task, label, seed)}" for label in place.labels for seed in place.seeds]
-    return find_finetuned(folders)
+    folders = [(label, place.finetuned(task, label, seed)) for label in place.labels for seed in place.seeds]
+    return find_finetuned([f"{label}={folder}" for label, folder in folders if has_weights(folder / MODEL)])
+
+
+def _without_weights(place: Place, task: str, study: str) -> list[Cell]:
+    """The cells of a study of fine-tuned models whose weights are not here."""
+    from triune.data.tasks import get_task
+
+    return [
+        cell_without_weights(
+            f"{study} · {get_task(task).title} · {label} · seed {seed}",
+            place.out / study / task / label / f"seed-{seed}.json",
+            place.finetuned(task, label, seed) / MODEL,
+        )
+        for label in place.labels
+        for seed in place.seeds
+        if not has_weights(place.finetuned(task, label, seed) / MODEL)
+    ]
 
 
 # Cross-task (Table 6).
@@ -144,22 +157,28 @@ def run_transfer(place: Place, done: Done) -> None:
     tasks = place.scale.transfer.tasks
     models = [model for task in tasks for model in _models(place, task)]
     targets = [place.task_data(task, None) for task in tasks]
-    run_missing(transfer_cells(models, targets, place.out / "transfer"), place.engine, done)
+    cells = transfer_cells(models, targets, place.out / "transfer")
+    cells += [cell for task in tasks for cell in _without_weights(place, task, "transfer")]
+    run_missing(cells, place.engine, done)
 
 
 # Training time (Figure 3).
 
 
 def time_records(place: Place) -> list[Path]:
-    return [place.out / "time" / f"{task}.json" for task in place.scale.time.tasks]
+    return [place.out / "time" / f"{task}.json" for task in place.scale.time.tasks if place.is_first_round]
 
 
 def run_time(place: Place, done: Done) -> None:
     from triune.benchmarks.epoch_time import time_cell
-    from triune.models.locate import locate_model
 
     part = place.scale.time
-    models = {label: locate_model(str(place.run_of(label))) for label in place.labels}
+    folders = [place.run_of(label) / MODEL for label in place.labels]
+    if gone := [folder for folder in folders if not has_weights(folder)]:
+        cells = [cell_without_weights(f"time · {path.stem}", path, gone[0]) for path in time_records(place)]
+        run_missing(cells, _here(place), done)
+        return
+    models = pretrained_models(place)
     configs = {label: model.config for label, model in models.items()}
     tokenizer = next(iter(models.values())).path
     cells = []
@@ -167,43 +186,14 @@ def run_time(place: Place, done: Done) -> None:
         recipe = place.recipe_for(task)
         data = place.task_data(task, recipe.data.rows)
         cells.append(time_cell(data, configs, tokenizer, recipe, part.rounds, place.out / "time"))
-    run_missing(cells, replace(place.engine, kind="local", workers=1, options={}), done)
-
-
-# Ablations and controls.
-
-
-def ablation_records(place: Place) -> list[Path]:
-    from triune.studies.ablations import load_ablations
-
-    part = place.scale.ablations
-    return [
-        place.out / "ablations" / variant.name / f"seed-{seed}" / "summary.json"
-        for variant in load_ablations(part.variants).variants
-        for seed in _ablation_seeds(place)
-    ]
-
-
-def run_ablations(place: Place, done: Done) -> None:
-    from triune.studies.ablations import ablation_cells, load_ablations, write_ablations
-
-    part, folder = place.scale.ablations, place.out / "ablations"
-    ablations = load_ablations(part.variants)
-    seeds = _ablation_seeds(place)
-    cells = ablation_cells(ablations, place.scale.pretraining.recipe, part.set, seeds, place.blocks, folder)
-    run_missing(cells, place.engine, done)
-    write_ablations(ablations, seeds, folder)
-
-
-def _ablation_seeds(place: Place) -> list[int]:
-    return list(range(FIRST_SEED, FIRST_SEED + place.scale.ablations.seeds))
+    run_missing(cells, _here(place), done)
 
 
 # Looking inside.
 
 
 def inspect_records(place: Place) -> list[Path]:
-    return [place.out / "inspect" / f"{label}.json" for label in place.labels]
+    return [place.out / "inspect" / f"{label}.json" for label in place.labels if place.is_first_round]
 
 
 def run_inspect(place: Place, done: Done) -> None:
@@ -216,5 +206,10 @@ def run_inspect(place: Place, done: Done) -> None:
     tokenizer = load_tokenizer(blocks.tokenizer_folder)
     texts = tokenizer.batch_decode(blocks.batch(list(range(count)))["input_ids"], skip_special_tokens=True)
     source = f"the first {count} blocks of the validation text"
-    cells = [inspect_cell(label, place.run_of(label), texts, source, place.out / "inspect") for label in place.labels]
+    cells = []
+    for label, record in zip(place.labels, inspect_records(place), strict=True):
+        if has_weights(place.run_of(label) / MODEL):
+            cells.append(inspect_cell(label, place.run_of(label), texts, source, place.out / "inspect"))
+        else:
+            cells.append(cell_without_weights(f"inspect · {label}", record, place.run_of(label) / MODEL))
     run_missing(cells, place.engine, done)

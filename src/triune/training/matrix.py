@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from triune.cells import LOCAL, Cell, Engine, Record, run_missing, worker_device, write_record
+from triune.cells import LOCAL, Cell, Engine, Record, finished, run_missing, worker_device, write_record
 from triune.data.tasks import get_task
 from triune.errors import TriuneError
 from triune.evaluation.comparing import DEV, RECORD
@@ -31,6 +31,11 @@ class Matrix:
     keep_for: Mapping[str, str] = field(default_factory=dict)  # the same for single tasks
     engine: Engine = LOCAL
     test_files: bool = False
+    # Models that the search of rates starts from, where they are not those that the seeds start from.
+    search_models: dict[str, Location] | None = None
+    # A run whose record is there is finished, even if its model was to be kept and is gone. One whose pre-trained model
+    # is gone cannot run.
+    records_suffice: bool = False
 
     def keeps(self, task: str, seed: int) -> bool:
         keep = self.keep_for.get(task, self.keep)
@@ -67,9 +72,8 @@ def run_matrix(matrix: Matrix, done: Callable[[Cell, Record, bool], object]) -> 
     hashes = {name: load(data).sha256 for name, data in matrix.tasks.items()}
     recipes = _searched(matrix, hashes, done)
     cells = [
-        _cell(matrix, name, label, seed, recipes[name, label], hashes[name], f"seed-{seed}", f"seed {seed}")
-        for name in matrix.tasks
-        for label in matrix.models
+        _cell(matrix, name, label, matrix.models[label], seed, recipe, hashes[name], f"seed-{seed}", f"seed {seed}")
+        for (name, label), recipe in recipes.items()
         for seed in matrix.seeds
     ]
     return run_missing(cells, matrix.engine, done)
@@ -78,29 +82,36 @@ def run_matrix(matrix: Matrix, done: Callable[[Cell, Record, bool], object]) -> 
 def _searched(
     matrix: Matrix, hashes: dict[str, str], done: Callable[[Cell, Record, bool], object]
 ) -> dict[tuple[str, str], FinetuneRecipe]:
-    """The recipe of each task and model: where there is a search, with the best rate on the development set."""
+    """The recipe of each task and model: where there is a search, with the best rate on the development set.
+
+    A pair whose search was not finished, for want of time, is left out.
+    """
     rates = matrix.recipe.search.learning_rates
     pairs = [(name, label) for name in matrix.tasks for label in matrix.models]
     if not rates:
         return dict.fromkeys(pairs, matrix.recipe)
-    cells = [
-        _cell(
+    models = matrix.search_models or matrix.models
+    cells = {
+        (pair, rate): _cell(
             matrix,
-            name,
-            label,
+            *pair,
+            models[pair[1]],
             SEARCH_SEED,
             matrix.recipe.at_rate(rate),
-            hashes[name],
+            hashes[pair[0]],
             f"search-{rate:g}",
             f"search, rate {rate:g}",
         )
-        for name, label in pairs
+        for pair in pairs
         for rate in rates
-    ]
-    records = iter(run_missing(cells, matrix.engine, done))
+    }
+    run_missing(list(cells.values()), matrix.engine, done)
     chosen = {}
     for pair in pairs:
-        tried = [(record["primary"], rate) for rate in rates if not (record := next(records)).get("diverged")]
+        records = {rate: finished(cells[pair, rate]) for rate in rates}
+        if not all(records.values()):
+            continue
+        tried = [(record["primary"], rate) for rate, record in records.items() if record and "diverged" not in record]
         if not tried:
             raise TriuneError(f"{pair[1]} on {pair[0]}: every rate of the search diverged; lower search.learning_rates")
         chosen[pair] = matrix.recipe.at_rate(max(tried)[1])
@@ -111,25 +122,28 @@ def _cell(
     matrix: Matrix,
     task: str,
     label: str,
+    model: Location,
     seed: int,
     recipe: FinetuneRecipe,
     data_hash: str,
     folder: str,
     what: str,
 ) -> Cell:
-    model, data = matrix.models[label], matrix.tasks[task]
+    data = matrix.tasks[task]
     described = recipe.to_dict()
     identity = {"recipe": {**described, "about": ""}, "model": model.sha256, "data": data_hash, "seed": seed}
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
     is_search = seed == SEARCH_SEED
     keep, test_file = not is_search and matrix.keeps(task, seed), not is_search and matrix.test_files
-    wanted = () if is_search else (DEV, *([MODEL] if keep else []))  # a search that diverged has a record only
+    kept = (MODEL,) if keep and not matrix.records_suffice else ()
+    wanted = () if is_search else (DEV, *kept)  # a search that diverged has a record only
     if test_file:
         wanted += tuple(get_task(data.name).server_files.values())
     where = matrix.out / task / label / folder
     job = Job(model.path, label, seed, described, model.sha256, key, keep, test_file)
     arguments = {"job": job, "model": model, "data": data, "folder": where, "cache": matrix.out / "cache"}
-    return Cell(f"{data.name} · {label} · {what}", run_finetuning, arguments, where / RECORD, key, wanted)
+    needs = Path(model.path) if matrix.records_suffice else None
+    return Cell(f"{data.name} · {label} · {what}", run_finetuning, arguments, where / RECORD, key, wanted, needs, task)
 
 
 def run_finetuning(job: Job, model: Location, data: TaskData, folder: Path, cache: Path) -> Record:
@@ -141,7 +155,8 @@ def run_finetuning(job: Job, model: Location, data: TaskData, folder: Path, cach
         if job.seed != SEARCH_SEED:
             raise
         # A rate that is too high loses the search.
-        return write_record(folder / RECORD, {"identity": job.identity, "diverged": str(error)})
+        started = {"model_path": job.model, "model_sha256": job.model_sha256}
+        return write_record(folder / RECORD, {"identity": job.identity, **started, "diverged": str(error)})
 
 
 def finetuning_line(cell: Cell, record: Record) -> str:

@@ -16,7 +16,8 @@ from triune.training.recipe import Recipe, recipe_from_dict
 def pretraining_cell(title: str, recipe: Recipe, data: Path, run: Path) -> Cell:
     identity = run_folder.identity_of(recipe, run_folder.data_hashes(Blocks(data, "train")))
     arguments = {"recipe": recipe.to_dict(), "data": data, "run": run}
-    return Cell(title, run_pretraining, arguments, run / run_folder.SUMMARY, identity, (run_folder.MODEL,))
+    # The summary is written after the model, and counts without it too: records may be kept without weights.
+    return Cell(title, run_pretraining, arguments, run / run_folder.SUMMARY, identity)
 
 
 def run_pretraining(recipe: dict[str, Any], data: Path, run: Path) -> dict[str, Any]:

@@ -86,6 +86,9 @@ class TrainingPart:
     evaluate_blocks: int = 512  # of the validation split, at most
     checkpoint_every: int = 500
     checkpoints_kept: int = 2
+    role_rate: Number = (
+        1.0  # learning rate of role vectors, as a multiple of that of all else; 0 leaves them as they start
+    )
 
     def validate_length(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -95,6 +98,10 @@ class TrainingPart:
                 raise ValueError(f"training.{name} must be at least 1, not {getattr(self, name)}")
         if (self.epochs or self.steps or 0) <= 0:
             raise ValueError("training.epochs or training.steps must be positive")
+
+    def validate_role_rate(self) -> None:
+        if not 0 <= self.role_rate < float("inf"):
+            raise ValueError(f"training.role_rate must be a number from 0 up, not {self.role_rate}")
 
 
 @dataclass
@@ -107,7 +114,11 @@ class Recipe:
     about: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        described = dataclasses.asdict(self)
+        if self.training.role_rate == 1:
+            # It came when there were records already: where nothing is different, they stay those of the same recipe.
+            del described["training"]["role_rate"]
+        return described
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)

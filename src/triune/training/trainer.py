@@ -11,6 +11,7 @@ from transformers import Trainer, TrainingArguments
 
 from triune.errors import TriuneError, one_line
 from triune.models.heads import IGNORED
+from triune.operators import Operator
 from triune.training import checkpoints
 from triune.training.masking import Masking
 from triune.training.recipe import Recipe
@@ -104,11 +105,18 @@ class PretrainingTrainer(Trainer):
         """Matrices only: no biases, no norms, and none of an operator's own vectors."""
         return [name for name, parameter in model.named_parameters() if parameter.ndim > 1]
 
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
+        fresh = self.optimizer is None
+        optimizer = super().create_optimizer(*args, **kwargs)
+        if fresh and (times := float(self.recipe.training.role_rate)) != 1:
+            give_vectors_a_rate(optimizer, role_vectors(self.model), self.args.learning_rate * times)
+        return optimizer
+
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         if self.recipe.optimizer.schedule == "one-cycle":
             self.lr_scheduler = torch.optim.lr_scheduler.OneCycleLR(
                 optimizer or self.optimizer,
-                max_lr=self.args.learning_rate,
+                max_lr=[group["lr"] for group in (optimizer or self.optimizer).param_groups],
                 total_steps=num_training_steps,
                 pct_start=max(float(self.recipe.optimizer.warmup), 1 / num_training_steps),
                 cycle_momentum=False,
@@ -149,6 +157,22 @@ class PretrainingTrainer(Trainer):
                 f"cannot write {name} in '{run}': {one_line(error)}; {last}: make room and start again"
             ) from error
         self.accelerator.wait_for_everyone()
+
+
+def role_vectors(model: nn.Module) -> list[nn.Parameter]:
+    """The vectors that are an operator's own: not the biases of its projections."""
+    found = (module.parameters(recurse=False) for module in model.modules() if isinstance(module, Operator))
+    return [parameter for own in found for parameter in own if parameter.ndim == 1 and parameter.requires_grad]
+
+
+def give_vectors_a_rate(optimizer: torch.optim.Optimizer, vectors: list[nn.Parameter], rate: float) -> None:
+    """Move them into a group of their own, the last: the rate that is logged is that of the first."""
+    if not vectors:
+        return
+    moved = {id(vector) for vector in vectors}
+    for group in optimizer.param_groups:
+        group["params"] = [parameter for parameter in group["params"] if id(parameter) not in moved]
+    optimizer.add_param_group({"params": vectors, "lr": rate, "weight_decay": 0.0})
 
 
 def _is_about_writing(error: Exception) -> bool:

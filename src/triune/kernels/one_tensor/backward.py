@@ -58,7 +58,7 @@ def prepare_kernel(
     Out, DOut, V, L, Delta, Scaled, Middle, Partial, Cu,
     stride_out_token, stride_out_head, stride_token, stride_head, tokens, length, row_blocks, heads,
     D: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, EVEN: tl.constexpr, PACKED: tl.constexpr,
-    SYMMETRIC: tl.constexpr, SCALED_VALUES: tl.constexpr,
+    SYMMETRIC: tl.constexpr, SCALED_VALUES: tl.constexpr, SHORTEST: tl.constexpr,
 ):  # fmt: skip
     """μ of each sequence, δ of each token, dO, and parts of dv; for `one_way` dO~ and δ~ in the place of dO and δ."""
     program = tl.program_id(0)
@@ -68,7 +68,7 @@ def prepare_kernel(
     part = (program // heads).to(tl.int64)
     begin, count = sequence_bounds(Cu, sequence, length, PACKED)
     dims = tl.arange(0, D)
-    if block * ROWS >= count:
+    if (block * ROWS >= count) | (count < SHORTEST):
         if SCALED_VALUES:
             tl.store(Partial + (part * heads + head) * D + dims, 0.0)
         return
@@ -219,6 +219,7 @@ def backward_kernel(
     D: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, SAFE_COLS: tl.constexpr, EVEN: tl.constexpr,
     PACKED: tl.constexpr, SYMMETRIC: tl.constexpr, MASKED: tl.constexpr, ROTARY: tl.constexpr, CAUSAL: tl.constexpr,
     NO_SELF: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, STAGES: tl.constexpr,
+    SHORTEST: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
     head = (program % heads).to(tl.int64)  # its offsets may pass 2^31
@@ -228,7 +229,7 @@ def backward_kernel(
     begin, count = sequence_bounds(Cu, sequence, length, PACKED)
     dims = tl.arange(0, D)
     Partial += (part * heads + head) * D
-    if block * ROWS >= count:
+    if (block * ROWS >= count) | (count < SHORTEST):
         tl.store(Partial + dims, 0.0)  # every program owns a place for its part of dc
         return
     rows = block * ROWS + tl.arange(0, ROWS)

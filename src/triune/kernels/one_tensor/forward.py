@@ -125,15 +125,16 @@ def forward_kernel(
     D: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr,
     PACKED: tl.constexpr, SCALED_VALUES: tl.constexpr, MASKED: tl.constexpr, ROTARY: tl.constexpr,
     CAUSAL: tl.constexpr, NO_SELF: tl.constexpr, DROPOUT: tl.constexpr, SAVE: tl.constexpr, LIMIT: tl.constexpr,
-    PRECISION: tl.constexpr, STAGES: tl.constexpr, SAFE_COLS: tl.constexpr,
+    PRECISION: tl.constexpr, STAGES: tl.constexpr, SAFE_COLS: tl.constexpr, SHORTEST: tl.constexpr,
 ):  # fmt: skip
+    """Sequences of fewer tokens than `SHORTEST` are left to another kernel."""
     program = tl.program_id(0)
     head = (program % heads).to(tl.int64)  # its offsets may pass 2^31
     sequence = program // heads // row_blocks
     block = program // heads % row_blocks
     begin, count = sequence_bounds(Cu, sequence, length, PACKED)
     first = block * ROWS
-    if first >= count:
+    if (first >= count) | (count < SHORTEST):
         return
     rows = first + tl.arange(0, ROWS)
     S += begin * stride_token + head * stride_head

@@ -1,75 +1,28 @@
 """From tensors to kernel launches: strides, grids, what is compiled in."""
 
+from collections.abc import Iterable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import triton
 
-from triune.kernels.one_tensor import tiles, tuning
+from triune.kernels.one_tensor import hopper, tiles, tuning
 from triune.kernels.one_tensor.backward import backward_kernel, prepare_kernel
+from triune.kernels.one_tensor.call import ALL_FLAGS, SYMMETRIC_FLAGS, Call
 from triune.kernels.one_tensor.forward import forward_kernel
 from triune.kernels.one_tensor.pieces import sum_parts_kernel
 from triune.kernels.one_tensor.resident import resident_backward_kernel, resident_forward_kernel
-from triune.kernels.one_tensor.short import short_backward_kernel, short_forward_kernel, short_safe_kernel
+from triune.kernels.one_tensor.safe import safe_kernel
+from triune.kernels.one_tensor.short import short_backward_kernel, short_forward_kernel
 from triune.kernels.one_tensor.tiles import Tiles
 
 # Of weights before they are normalised: what is below it, and its products with S, stay inside the type's range.
 LARGEST_SUM = {torch.bfloat16: 2.0**90, torch.float32: 2.0**90, torch.float16: 2.0**15}
-SAFE_CHUNK = 64  # sequences whose marks one program of `short_safe_kernel` looks at
+SAFE_CHUNK = 64  # sequences whose marks one program of `safe_kernel` looks at
 
 
-class Call(NamedTuple):
-    """All of a call but the tensor itself. Masks, tables and seed are None where they are not used."""
-
-    score_scale: torch.Tensor
-    value_scale: torch.Tensor | None
-    max_length: int
-    cu_seqlens: torch.Tensor | None
-    key_mask: torch.Tensor | None
-    cos: torch.Tensor | None
-    sin: torch.Tensor | None
-    seed: torch.Tensor | None
-    dropout: float
-    causal: bool
-    mask_diagonal: bool
-
-    @property
-    def packed(self) -> bool:
-        return self.cu_seqlens is not None
-
-    @property
-    def scores_stay_symmetric(self) -> bool:
-        """Whether both directions of a pair see the same: nothing hides or drops only one of them."""
-        return not (self.causal or self.key_mask is not None or self.dropout > 0)
-
-    @property
-    def plain(self) -> bool:
-        """Sequences of one length, and nothing but c and v."""
-        return self.scores_stay_symmetric and not (self.packed or self.mask_diagonal or self.cos is not None)
-
-    def sequences(self, tokens: int) -> int:
-        return tokens // self.max_length if self.cu_seqlens is None else self.cu_seqlens.numel() - 1
-
-    def is_even(self, *blocks: int) -> bool:
-        return not self.packed and all(self.max_length % block == 0 for block in blocks)
-
-    def flags(self, *names: str) -> dict[str, bool]:
-        """Of what is compiled into a kernel, the parts that it has."""
-        known = {
-            "PACKED": self.packed,
-            "SCALED_VALUES": self.value_scale is not None,
-            "MASKED": self.key_mask is not None,
-            "ROTARY": self.cos is not None,
-            "CAUSAL": self.causal,
-            "NO_SELF": self.mask_diagonal,
-            "DROPOUT": self.dropout > 0,
-        }
-        return {name: known[name] for name in names}
-
-
-ALL_FLAGS = ("PACKED", "SCALED_VALUES", "MASKED", "ROTARY", "CAUSAL", "NO_SELF", "DROPOUT")
-SYMMETRIC_FLAGS = ("PACKED", "SCALED_VALUES", "ROTARY", "NO_SELF")
+Whole = Literal["hopper", "resident", "short"]
 
 
 class Gradients(NamedTuple):
@@ -102,6 +55,9 @@ def run_forward(
             shared.device,
         )
         short = None if chosen is None else False
+    if chosen is None and short is None and hopper.takes(shared, call):
+        hopper.run_forward(shared, call, output, levels)
+        return output, levels
     if short is None and tiles.is_resident(length, width, shared.element_size(), call.plain, tiles.RESIDENT_FORWARD):
         chosen = chosen or tiles.RESIDENT_TILES
         resident_forward_kernel[(_programs(chosen, sequences, shared) * heads,)](
@@ -110,19 +66,24 @@ def run_forward(
         )  # fmt: skip
         return output, levels
     compiled_in = {"D": width, "SAVE": save_levels, "PRECISION": _precision(shared.dtype), **call.flags(*ALL_FLAGS)}
-    if tiles.is_short(length, width, shared.element_size(), call.packed) if short is None else short:
-        chosen = chosen or tiles.short_forward_tiles(length)
-        short_forward_kernel[(_programs(chosen, sequences, shared) * heads,)](
+    mixed = short is None and tiles.is_mixed(length, width, shared.element_size(), call.packed)
+    if short is None:
+        short = mixed or tiles.is_short(length, width, shared.element_size(), call.packed)
+    if short:
+        tile = chosen or tiles.short_forward_tiles(tiles.MIXED_TILE if mixed else length)
+        short_forward_kernel[(_programs(tile, sequences, shared) * heads,)](
             *pointers, *strides, sequences, heads, 1.0 - call.dropout,
-            TILE=chosen.rows, EVEN=call.is_even(chosen.rows), STAGES=chosen.stages, **compiled_in, **_options(chosen),
+            TILE=tile.rows, EVEN=call.is_even(tile.rows), STAGES=tile.stages, **compiled_in, **_options(tile),
         )  # fmt: skip
-        return output, levels
+        if not mixed:
+            return output, levels
     chosen = chosen or tiles.forward_tiles(length, width, shared.element_size())
     row_blocks = triton.cdiv(length, chosen.rows)
     forward_kernel[(sequences * row_blocks * heads,)](
         *pointers, *strides, row_blocks, heads, 1.0 - call.dropout,
         ROWS=chosen.rows, COLS=chosen.cols, SAFE_COLS=min(chosen.cols, 32), STAGES=chosen.stages,
-        EVEN=call.is_even(chosen.rows, chosen.cols), LIMIT=LARGEST_SUM[shared.dtype], **compiled_in, **_options(chosen),
+        EVEN=call.is_even(chosen.rows, chosen.cols), LIMIT=LARGEST_SUM[shared.dtype],
+        SHORTEST=tiles.MIXED_TILE + 1 if mixed else 0, **compiled_in, **_options(chosen),
     )  # fmt: skip
     return output, levels
 
@@ -140,83 +101,114 @@ def run_backward(
     """Gradients of the tensor (M, N, D), of c and of v (N, D); the last is empty where there is no v."""
     tokens, heads, width = shared.shape
     number: dict[str, Any] = {"dtype": torch.float32, "device": shared.device}
-    grads = Gradients(
-        torch.empty((tokens, heads, width), dtype=shared.dtype, device=shared.device),
-        torch.empty((heads, width), **number),
-        torch.empty((heads if call.value_scale is not None else 0, width), **number),
-    )
+    d_shared = torch.empty((tokens, heads, width), dtype=shared.dtype, device=shared.device)
     if not tokens or not call.sequences(tokens):
-        return Gradients(grads.shared, grads.score_scale.zero_(), grads.value_scale.zero_())
+        nothing = torch.zeros((heads, width), **number)
+        return Gradients(d_shared, nothing, nothing[: 0 if call.value_scale is None else heads].clone())
+    bytes_each, length = shared.element_size(), call.max_length
     if symmetric is None:
         # float16 has too small an exponent for the rescaled gradient, and float32 gains little from it.
         symmetric = call.scores_stay_symmetric and shared.dtype == torch.bfloat16
     if chosen is None and short is None and tuning.is_enabled():
-        usual, how = tiles.backward_tiles(call.max_length, width, shared.element_size()), symmetric
+        usual, how = tiles.backward_tiles(length, width, bytes_each), symmetric
         chosen = tuning.fastest(
             ("backward", _key(shared, call)),
-            tiles.candidates(call.max_length, usual),
+            tiles.candidates(length, usual),
             lambda tried: run_backward(
                 d_output, shared, output, levels, call, tried, None if tried is None else False, how
             ),
             shared.device,
         )
         short = None if chosen is None else False
+    tensors = (d_output, shared, output, levels, d_shared)
+    free = chosen is None and short is None  # nothing is forced
     if short is None:
-        short = symmetric and tiles.is_short(call.max_length, width, shared.element_size(), call.packed)
-    resident = tiles.is_resident(
-        call.max_length, width, shared.element_size(), call.plain and symmetric, tiles.RESIDENT_BACKWARD
-    )
-    if short:
-        parts_c, parts_v = _short(d_output, shared, output if resident else None, levels, grads.shared, call, chosen)
+        short = symmetric and tiles.is_short(length, width, bytes_each, call.packed)
+    if free and hopper.takes_back(d_output, shared, call, symmetric):
+        parts = [_whole("hopper", *tensors, call, None)]
+    elif free and symmetric and tiles.is_mixed(length, width, bytes_each, call.packed):
+        tile = tiles.short_backward_tiles(tiles.MIXED_TILE)
+        parts = [_whole("short", *tensors, call, tile), _long(*tensors, call, None, True, tiles.MIXED_TILE + 1)]
+    elif short:
+        resident = tiles.is_resident(length, width, bytes_each, call.plain and symmetric, tiles.RESIDENT_BACKWARD)
+        parts = [_whole("resident" if resident else "short", *tensors, call, chosen)]
     else:
-        parts_c, parts_v = _long(d_output, shared, output, levels, grads.shared, call, chosen, symmetric)
-    sum_parts_kernel[(heads, 1 if call.value_scale is None else 2)](
-        parts_c, parts_v, _or(call.value_scale, shared), grads.score_scale, grads.value_scale,
+        parts = [_long(*tensors, call, chosen, symmetric)]
+    sums = [_sum(*both, shared, call) for both in parts]
+    return Gradients(d_shared, _sum_of(one for one, _ in sums), _sum_of(one for _, one in sums))
+
+
+def _sum_of(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
+    first, *others = tensors
+    for other in others:
+        first += other
+    return first
+
+
+def _sum(
+    parts_c: torch.Tensor, parts_v: torch.Tensor, shared: torch.Tensor, call: Call
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """dc and dv from what the programs of a kernel left."""
+    heads, width = shared.shape[1:]
+    scaled = call.value_scale is not None
+    d_score = torch.empty((heads, width), dtype=torch.float32, device=shared.device)
+    d_value = torch.empty((heads if scaled else 0, width), dtype=torch.float32, device=shared.device)
+    sum_parts_kernel[(heads, 2 if scaled else 1)](
+        parts_c, parts_v, _or(call.value_scale, shared), d_score, d_value,
         parts_c.shape[0], parts_v.shape[0], parts_c.stride(0), parts_v.stride(0), heads,
-        D=width, CHUNK=64, SCALED_VALUES=call.value_scale is not None, num_warps=8,
+        D=width, CHUNK=64, SCALED_VALUES=scaled, num_warps=8,
     )  # fmt: skip
-    return grads
+    return d_score, d_value
 
 
-def _short(
+def _whole(
+    how: Whole,
     d_output: torch.Tensor,
     shared: torch.Tensor,
-    output: torch.Tensor | None,
+    output: torch.Tensor,
     levels: torch.Tensor,
     d_shared: torch.Tensor,
     call: Call,
     chosen: Tiles | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """With the output it is the resident kernel that runs."""
+    """The kernels that hold a whole sequence, and after them the one for sequences that they leave."""
     tokens, heads, width = shared.shape
     sequences = call.sequences(tokens)
-    usual = tiles.short_backward_tiles(call.max_length) if output is None else tiles.RESIDENT_TILES
+    rotary = call.cos is not None
+    usual = tiles.short_backward_tiles(call.max_length, rotary) if how == "short" else tiles.RESIDENT_TILES
     chosen = chosen or usual
-    programs, checks = _programs(chosen, sequences, shared), triton.cdiv(sequences, SAFE_CHUNK)
+    if how == "hopper":
+        shape = hopper.BACKWARD[call.max_length // hopper.TILE]
+        programs = hopper.programs_a_head(shape, sequences, shared)
+    else:
+        programs = _programs(chosen, sequences, shared)
+    checks = triton.cdiv(sequences, SAFE_CHUNK)
     number: dict[str, Any] = {"dtype": torch.float32, "device": shared.device}
     parts = torch.empty((programs + checks, 2, heads, width), **number)
     middle = torch.empty((sequences, heads), **number)
-    delta = torch.empty((heads, tokens), **number)
     strides = (
         shared.stride(0), shared.stride(1), d_output.stride(0), d_output.stride(1), tokens, call.max_length, sequences,
         heads,
     )  # fmt: skip
     inputs = (shared, call.score_scale, _or(call.value_scale, shared), d_output, levels)
     places = (middle, _or(call.cu_seqlens, shared), _or(call.cos, shared), _or(call.sin, shared), d_shared)
-    precision = _precision(shared.dtype)
-    if output is None:
+    compiled_in: dict[str, Any] = {"D": width, "PRECISION": _precision(shared.dtype)}
+    if how == "hopper":
+        hopper.run_backward(d_output, shared, output, levels, d_shared, middle, parts[:programs], call)
+    elif how == "short":
         short_backward_kernel[(programs * heads,)](
-            *inputs, *places, parts, *strides, D=width, TILE=chosen.rows, EVEN=call.is_even(chosen.rows),
-            PRECISION=precision, STAGES=chosen.stages, **call.flags(*SYMMETRIC_FLAGS), **_options(chosen),
+            *inputs, *places, parts, *strides, TILE=chosen.rows, EVEN=call.is_even(chosen.rows), STAGES=chosen.stages,
+            **compiled_in, **call.flags(*SYMMETRIC_FLAGS), **_options(chosen),
         )  # fmt: skip
     else:
         resident_backward_kernel[(programs * heads,)](
-            *inputs[:3], output, *inputs[3:], middle, d_shared, parts, *strides, D=width, EVEN=call.is_even(128),
-            PRECISION=precision, STAGES=chosen.stages, **call.flags("SCALED_VALUES"), **_options(chosen),
+            *inputs[:3], output, *inputs[3:], middle, d_shared, parts, *strides, EVEN=call.is_even(128),
+            STAGES=chosen.stages, **compiled_in, **call.flags("SCALED_VALUES"), **_options(chosen),
         )  # fmt: skip
-    short_safe_kernel[(checks * heads,)](
-        *inputs, delta, *places, parts[programs:], *strides, D=width, TILE=tiles.power_of_two(call.max_length, 16, 128),
-        CHUNK=SAFE_CHUNK, PRECISION=precision, **call.flags(*SYMMETRIC_FLAGS), num_warps=4, num_stages=1,
+    delta = torch.empty((heads, tokens), **number)
+    safe_kernel[(checks * heads,)](
+        *inputs, delta, *places, parts[programs:], *strides, ROWS=tiles.power_of_two(call.max_length, 16, 64),
+        CHUNK=SAFE_CHUNK, **compiled_in, **call.flags(*SYMMETRIC_FLAGS), num_warps=4, num_stages=1,
     )  # fmt: skip
     return parts[:, 0], parts[:, 1]
 
@@ -230,7 +222,9 @@ def _long(
     call: Call,
     chosen: Tiles | None,
     symmetric: bool,
+    shortest: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """The kernels that loop over columns; sequences of fewer tokens than `shortest` are not theirs."""
     tokens, heads, width = shared.shape
     length, sequences = call.max_length, call.sequences(tokens)
     chosen = chosen or tiles.backward_tiles(length, width, shared.element_size())
@@ -247,7 +241,7 @@ def _long(
         output, d_output, value_scale, levels, delta, scaled, middle, parts_v, cu_seqlens,
         output.stride(0), output.stride(1), d_output.stride(0), d_output.stride(1), tokens, length, blocks, heads,
         D=width, ROWS=prepared_rows, CHUNK=tiles.power_of_two(length, 16, 1024), EVEN=call.is_even(prepared_rows),
-        SYMMETRIC=symmetric, num_warps=4, **call.flags("PACKED", "SCALED_VALUES"),
+        SYMMETRIC=symmetric, SHORTEST=shortest, num_warps=4, **call.flags("PACKED", "SCALED_VALUES"),
     )  # fmt: skip
     row_blocks = triton.cdiv(length, chosen.rows)
     parts_c = torch.empty((sequences * row_blocks, heads, width), **number)
@@ -258,7 +252,8 @@ def _long(
         1.0 - call.dropout,
         D=width, ROWS=chosen.rows, COLS=chosen.cols, SAFE_COLS=min(chosen.cols, 32), STAGES=chosen.stages,
         EVEN=call.is_even(chosen.rows, chosen.cols), SYMMETRIC=symmetric, PRECISION=_precision(shared.dtype),
-        **call.flags("PACKED", "MASKED", "ROTARY", "CAUSAL", "NO_SELF", "DROPOUT"), **_options(chosen),
+        SHORTEST=shortest, **call.flags("PACKED", "MASKED", "ROTARY", "CAUSAL", "NO_SELF", "DROPOUT"),
+        **_options(chosen),
     )  # fmt: skip
     return parts_c, parts_v
 

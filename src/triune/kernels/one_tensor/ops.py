@@ -2,7 +2,8 @@
 
 import torch
 
-from triune.kernels.one_tensor.launch import Call, run_backward, run_forward
+from triune.kernels.one_tensor.call import Call
+from triune.kernels.one_tensor.launch import run_backward, run_forward
 
 
 def attention(

@@ -7,7 +7,7 @@ rotation and dropout.
 
 Backward is `one_way` of backward.py with δ from the output. E and dS + dSᵀ are symmetric: what the first half of the
 tokens has with the second is computed once and serves, transposed, the second half too. Sequences whose levels lie too
-far apart are marked in `Middle` and left to `short_safe_kernel`.
+far apart are marked in `Middle` and left to `safe_kernel`.
 """
 
 import triton

@@ -22,6 +22,7 @@ class Tiles(NamedTuple):
 
 
 LONGEST_SHORT = 128  # tokens of a sequence that one tile holds
+MIXED_TILE = 64  # the same where longer ones lie beside them
 
 
 def power_of_two(length: int, least: int, most: int) -> int:
@@ -29,8 +30,13 @@ def power_of_two(length: int, least: int, most: int) -> int:
 
 
 def is_short(length: int, head_width: int, bytes_each: int, packed: bool) -> bool:
-    """Whether one tile holds a sequence. In packed batches most are far shorter than the longest: smaller tiles win."""
-    return length <= (64 if packed else LONGEST_SHORT) and head_width <= 64 and bytes_each == 2
+    """Whether one tile holds every sequence. In packed batches most are far shorter than the longest."""
+    return length <= (MIXED_TILE if packed else LONGEST_SHORT) and head_width <= 64 and bytes_each == 2
+
+
+def is_mixed(length: int, head_width: int, bytes_each: int, packed: bool) -> bool:
+    """Whether sequences that fit into a tile of 64 and longer ones lie beside each other: each gets its kernel."""
+    return packed and length > MIXED_TILE and head_width <= 64 and bytes_each == 2
 
 
 def is_resident(length: int, head_width: int, bytes_each: int, plain: bool, most: int) -> bool:
@@ -49,9 +55,10 @@ def short_forward_tiles(length: int) -> Tiles:
     return Tiles(tile, tile, 4, 3, programs=4)
 
 
-def short_backward_tiles(length: int) -> Tiles:
+def short_backward_tiles(length: int, rotary: bool = False) -> Tiles:
     if length > 64:
-        return Tiles(128, 128, 8, 3, programs=1)
+        # With rotary positions a second sequence would not fit into shared memory beside the first.
+        return Tiles(128, 128, 8, 1 if rotary else 3, programs=1)
     tile = power_of_two(length, 16, 64)
     return Tiles(tile, tile, 4, 3, programs=2)
 
@@ -83,20 +90,23 @@ def candidates(length: int, usual: Tiles) -> list[Tiles]:
     return list(dict.fromkeys(tried))
 
 
-def described(bytes_each: int, symmetric: bool, head_width: int, length: int, plain: bool, packed: bool) -> str:
-    """What runs, in words."""
-    short = is_short(length, head_width, bytes_each, packed)
+def described(
+    bytes_each: int, symmetric: bool, head_width: int, length: int, plain: bool, packed: bool
+) -> dict[str, str]:
+    """What runs in each direction, in words."""
+    loop = forward_tiles(length, head_width, bytes_each), backward_tiles(length, head_width, bytes_each)
+    way = "one way" if symmetric else "both ways"
+    forward, backward = str(loop[0]), f"{way}, {loop[1]}"
+    if is_mixed(length, head_width, bytes_each, packed):
+        forward = f"whole sequences to {MIXED_TILE}, {short_forward_tiles(MIXED_TILE)}, longer {forward}"
+        if symmetric:
+            backward = f"whole sequences to {MIXED_TILE}, {short_backward_tiles(MIXED_TILE)}, longer {backward}"
+    elif is_short(length, head_width, bytes_each, packed):
+        forward = f"whole sequences, {short_forward_tiles(length)}"
+        if symmetric:
+            backward = f"whole sequences, {short_backward_tiles(length)}"
     if is_resident(length, head_width, bytes_each, plain, RESIDENT_FORWARD):
         forward = f"resident, {RESIDENT_TILES}"
-    elif short:
-        forward = f"whole sequences, {short_forward_tiles(length)}"
-    else:
-        forward = str(forward_tiles(length, head_width, bytes_each))
     if symmetric and is_resident(length, head_width, bytes_each, plain, RESIDENT_BACKWARD):
         backward = f"resident, {RESIDENT_TILES}"
-    elif short and symmetric:
-        backward = f"whole sequences, {short_backward_tiles(length)}"
-    else:
-        way = "one way" if symmetric else "both ways"
-        backward = f"{way}, {backward_tiles(length, head_width, bytes_each)}"
-    return f"forward {forward}; backward {backward}"
+    return {"forward": forward, "backward": backward}

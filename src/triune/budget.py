@@ -1,0 +1,115 @@
+"""A budget of time: a cell starts only where it is expected to end in time, and what was left out is known at the end.
+
+How long a cell takes is first what the scale says, then the median of what cells of its kind took: in records of
+earlier runs, and, before those, in this one.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from triune.errors import TriuneError, shown
+
+if TYPE_CHECKING:
+    from triune.cells import Cell
+
+_WRITTEN = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_RECORDS = ("summary.json", "record.json")  # of a model, beside it
+_NAMED = 10  # cells in one line
+_TAKEN = ("seconds", "train_seconds")  # where a record says how long its cell took
+
+
+def budget_seconds(text: str) -> float:
+    """`90s`, `25m` or `2h`: what --budget takes."""
+    found = _WRITTEN.fullmatch(text.strip())
+    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    if seconds <= 0:
+        raise TriuneError(f"--budget '{shown(text)}' is no time: write it as 90s, 25m or 2h")
+    return seconds
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `7 min`, `2.5 h`: as exact as an estimate is."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    hours = seconds / 3600
+    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
+
+
+class Budget:
+    """From now on, so many seconds. `clock` gives the seconds of any clock that only goes forward."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.ends = clock() + seconds
+        self.without_weights: list[Cell] = []  # their model is not here
+        self._stage, self._said = "", 0.0
+        self._took: dict[tuple[str, str], list[float]] = {}  # by stage and kind, in this run
+        self._took_before: dict[tuple[str, str], list[float]] = {}
+        self._started: dict[Path, float] = {}
+        self._left_out: list[float] = []
+
+    @property
+    def left(self) -> float:
+        return self.ends - self.clock()
+
+    @property
+    def shortest_left_out(self) -> float | None:
+        """Seconds that the shortest of the cells that did not fit is expected to take."""
+        return min(self._left_out, default=None)
+
+    def enter(self, stage: str, seconds: float) -> None:
+        """What comes next are cells of this stage; the scale says how long one takes."""
+        self._stage, self._said = stage, seconds
+
+    def expected(self, cell: "Cell") -> float:
+        kind = (self._stage, cell.kind)
+        taken = self._took.get(kind) or self._took_before.get(kind)
+        return median(taken) if taken else self._said
+
+    def start(self, cell: "Cell") -> bool:
+        """Whether the cell may start; whoever may, does."""
+        expected = self.expected(cell)
+        if expected > self.left:
+            self._left_out.append(expected)
+            return False
+        self._started[cell.record] = self.clock()
+        return True
+
+    def end(self, cell: "Cell") -> None:
+        took = self.clock() - self._started.pop(cell.record)
+        self._took.setdefault((self._stage, cell.kind), []).append(took)
+
+    def hear(self, cell: "Cell", record: dict[str, Any]) -> None:
+        """Of a cell that was done before."""
+        taken = next((record[name] for name in _TAKEN if isinstance(record.get(name), (int, float))), None)
+        if taken is not None:
+            self._took_before.setdefault((self._stage, cell.kind), []).append(float(taken))
+
+
+def what_is_left(budget: Budget, records: Iterable[Path]) -> list[str]:
+    """At the end, in lines: how far it is, and what cannot be done for want of weights."""
+    paths = set(records)
+    done = sum(path.is_file() for path in paths)
+    if done == len(paths):
+        return []
+    lines = [f"{done} of {len(paths)} cells are done. What is finished is kept, and the same command goes on."]
+    if (shortest := budget.shortest_left_out) is not None:
+        lines[0] += f" Of those that did not fit, the shortest takes about {duration(shortest)}."
+    by_model: dict[Path, list[str]] = {}
+    for cell in budget.without_weights:
+        # A model that has no record either is one that is still to be made.
+        if cell.needs is not None and any((cell.needs.parent / name).is_file() for name in _RECORDS):
+            by_model.setdefault(cell.needs, []).append(cell.title)
+    for model, titles in by_model.items():
+        more = f"; and {len(titles) - _NAMED} more" if len(titles) > _NAMED else ""
+        lines.append(
+            f"'{model}' has a record and no weights here, so these were left out: {'; '.join(titles[:_NAMED])}{more}."
+        )
+    return ["", *lines]

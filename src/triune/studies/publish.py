@@ -1,0 +1,100 @@
+"""Records for others to read: copies of the small files of a results folder, without weights and without paths.
+
+The copies lie as in the results folder. A report on them has the same figures, and `triune reproduce` on a copy of
+them goes on where the results were.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from triune.errors import TriuneError, one_line
+from triune.files import write_text
+from triune.report.gather import RUN, gather
+from triune.training.run_folder import METRICS, SUMMARY
+
+LARGEST = 1_000_000  # bytes; what is larger is no small record
+_BESIDE = {"pretraining": (SUMMARY, RUN, METRICS), "variants": (SUMMARY, RUN, METRICS), "finetuning": ("dev*.json",)}
+_OF_SEARCHES = ("search-*/record.json", f"rates/*/*/{SUMMARY}")  # no results, but what reproduce goes on from
+_PARTS_KEPT = 3  # of a path that leads out of the results
+
+
+def publish(results: Path, folder: Path) -> list[Path]:
+    """Copy all records of `results` into `folder`; gives those that are new. Nothing is written if one cannot be."""
+    if folder.exists() and not folder.is_dir():
+        raise TriuneError(f"'{folder}' is not a folder")
+    new: dict[Path, str] = {}
+    for name in _files(results):
+        text = _published(results / name, results)
+        if (size := len(text.encode())) > LARGEST:
+            raise TriuneError(f"'{results / name}' has {size:,} bytes: records of more than {LARGEST:,} are not copied")
+        target = folder / name
+        before = target.read_text(encoding="utf-8") if target.is_file() else None
+        if before == text:
+            continue
+        if before is not None and not _goes_further(before, text):
+            raise TriuneError(
+                f"'{target}' is there and differs from '{results / name}': remove one, or choose a folder"
+            )
+        new[target] = text
+    for target, text in new.items():
+        write_text(target, text)
+    return list(new)
+
+
+def _files(results: Path) -> list[Path]:
+    """Of all records, relative to the results."""
+    found: set[Path] = set()
+    for record in gather([results]).all():
+        path = results / record["file"]
+        found.add(path)
+        for pattern in _BESIDE.get(record["study"], ()):
+            found.update(path.parent.glob(pattern))
+    for pattern in _OF_SEARCHES:
+        found.update(results.rglob(pattern))
+    names = sorted(path.relative_to(results) for path in found)
+    return [name for name in names if not any(part.startswith(".") for part in name.parts)]  # still under way
+
+
+def _published(path: Path, results: Path) -> str:
+    """The file as compact JSON, or JSON lines, with paths as seen from the results."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        lines = text.splitlines() if path.suffix == ".jsonl" else [text]
+        values = [json.loads(line) for line in lines if line.strip()]
+    except (OSError, ValueError) as error:
+        raise TriuneError(f"cannot read '{path}': {one_line(error)}") from error
+    roots = dict.fromkeys(f"{root}{os.sep}" for root in (str(results.resolve()), str(results.absolute()), str(results)))
+    plain = [_without_paths(one, list(roots)) for one in values]
+    return "".join(json.dumps(one, ensure_ascii=False, separators=(",", ":")) + "\n" for one in plain)
+
+
+def _without_paths(value: Any, roots: list[str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_paths(inner, roots) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_paths(inner, roots) for inner in value]
+    if not isinstance(value, str):
+        return value
+    for root in roots:
+        if value.startswith(root):
+            return value.removeprefix(root)
+    if os.path.isabs(value) and value.count(os.sep) > 1:
+        return "/".join(Path(value).parts[1:][-_PARTS_KEPT:])
+    return value
+
+
+def _goes_further(before: str, now: str) -> bool:
+    """The record of the ablations grows with every seed."""
+    try:
+        old, new = json.loads(before), json.loads(now)
+        if old["study"] != "ablations" or any(old[name] != new[name] for name in ("study", "reference", "steps")):
+            return False
+        grown = {one["name"]: one["validation_losses"] for one in new["variants"]}
+        known = {one["name"]: one["validation_losses"] for one in old["variants"]}
+        return old["seeds"] == new["seeds"][: len(old["seeds"])] and all(
+            losses == grown.get(name, [])[: len(losses)] for name, losses in known.items()
+        )
+    except (ValueError, KeyError, TypeError):
+        return False

@@ -1,0 +1,160 @@
+"""The search of rates: every model is pre-trained shortly at each rate of one grid, and takes the one it did best at.
+
+Records are `rates/MODEL/RATE/summary.json`; the weights of these runs are not kept.
+"""
+
+import json
+import math
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from triune.cells import Cell, Record, finished, write_record
+from triune.data.blocks import Blocks
+from triune.errors import TriuneError
+from triune.studies.place import Place
+from triune.studies.variants import content, final_recipes, lists_of, operator_recipes
+from triune.training import run_folder
+from triune.training.pretraining_cell import run_pretraining
+from triune.training.recipe import Recipe
+
+STUDY = "rates"
+_NOT_FINITE = "not a finite number"  # what a pre-training says that diverged
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A model whose rate is searched; those with the same content are one."""
+
+    name: str  # of its folder
+    same: str
+    number: int | None = None  # of the list of variants that it is from; None for an operator of the paper
+    variant: str = ""
+
+    @property
+    def of_operator(self) -> bool:
+        return self.number is None
+
+
+def arms(place: Place) -> list[Arm]:
+    """Known before there are blocks: a narrower variant is told by what it is to be as small as."""
+    if not place.scale.pretraining.rates:
+        return []
+    found: dict[str, Arm] = {}
+    for label, recipe in operator_recipes(place).items():
+        same = _same(place, recipe)
+        found.setdefault(same, Arm(label, same))
+    taken = {arm.name for arm in found.values()}
+    for number, one in enumerate(lists_of(place)):
+        for variant in one.ablations.variants:
+            if variant.sets_rate:
+                continue
+            target = one.recipes[variant.narrowed_to] if variant.narrowed_to else None
+            same = _same(place, one.recipes[variant.name]) + (_same(place, target) if target else "")
+            name = variant.name if variant.name not in taken else f"{one.ablations.name}-{variant.name}"
+            if same not in found:
+                found[same] = Arm(name, same, number, variant.name)
+                taken.add(name)
+    return list(found.values())
+
+
+def rate_records(place: Place, of_operators: bool) -> list[Path]:
+    if not place.is_first_round:
+        return []
+    wanted = [arm for arm in arms(place) if arm.of_operator == of_operators]
+    return [_folder(place, arm, rate) / run_folder.SUMMARY for arm in wanted for rate in place.scale.pretraining.rates]
+
+
+def rate_cells(place: Place, of_operators: bool) -> list[Cell]:
+    chosen = [arm for arm in arms(place) if arm.of_operator == of_operators]
+    return [cell for cells in _cells(place, chosen).values() for cell in cells]
+
+
+def best_rates(place: Place) -> dict[str, float]:
+    """By what makes models the same (see `with_rate`), of those whose search is finished."""
+    best = {}
+    for arm, cells in _cells(place, arms(place)).items():
+        records = [finished(cell) for cell in cells]
+        if all(records):
+            losses = [_loss(record) for record in records if record is not None]
+            lowest, rate = min(zip(losses, place.scale.pretraining.rates, strict=True))
+            best[arm.same] = rate if math.isfinite(lowest) else math.nan
+    return best
+
+
+def with_rate(
+    place: Place, best: dict[str, float], recipe: Recipe, written: Recipe, narrowed_to: Recipe | None = None
+) -> Recipe | None:
+    """The recipe at the best rate, or None where the search is not finished; `written` is before it was narrowed."""
+    if not place.scale.pretraining.rates:
+        return recipe
+    same = _same(place, written) + (_same(place, narrowed_to) if narrowed_to else "")
+    if same not in best:
+        return None
+    if math.isnan(best[same]):
+        what = f"{recipe.model.operator} {recipe.model.operator_settings or ''}".strip()
+        raise TriuneError(f"{what}: every rate of the search diverged; lower pretraining.search.learning_rates")
+    return _at_rate(recipe, best[same])
+
+
+def run_rate(recipe: dict[str, Any], data: Path, folder: Path, identity: str) -> Record:
+    """A short pre-training in a folder beside, of which the summary is kept; one that diverges loses the search."""
+    beside = folder.with_name(f".{folder.name}")
+    record = {"study": STUDY, "identity": identity, "learning_rate": recipe["optimizer"]["learning_rate"]}
+    try:
+        summary = run_pretraining(recipe, data, beside)
+        record = {**{name: value for name, value in summary.items() if name != "run"}, **record}
+    except TriuneError as error:
+        if _NOT_FINITE not in str(error):
+            raise
+        record |= {"operator": recipe["model"]["operator"], "diverged": f"the loss was {_NOT_FINITE}"}
+    write_record(folder / run_folder.SUMMARY, record)
+    shutil.rmtree(beside, ignore_errors=True)
+    return record
+
+
+def rate_line(cell: Cell, record: Record) -> str:
+    said = record.get("diverged") or f"validation loss {record['validation_loss']:.3f} in {record['seconds']:.0f} s"
+    return f"{cell.title}: {said}"
+
+
+def _loss(record: Record) -> float:
+    loss = math.nan if "diverged" in record else record["validation_loss"]
+    return loss if math.isfinite(loss) else math.inf
+
+
+def _folder(place: Place, arm: Arm, rate: float) -> Path:
+    return place.out / STUDY / arm.name / f"{rate:g}"
+
+
+def _cells(place: Place, chosen: Sequence[Arm]) -> dict[Arm, list[Cell]]:
+    operators = operator_recipes(place)
+    lists = {number for arm in chosen if (number := arm.number) is not None}
+    variants = {number: final_recipes(place, one) for number, one in enumerate(lists_of(place)) if number in lists}
+    data = run_folder.data_hashes(Blocks(place.blocks, "train")) if chosen else {}
+    cells: dict[Arm, list[Cell]] = {}
+    for arm in chosen:
+        recipe = operators[arm.name] if arm.number is None else variants[arm.number][arm.variant]
+        for rate in place.scale.pretraining.rates:
+            tried = _at_rate(_short(place, recipe), rate)
+            identity = run_folder.identity_of(tried, data)
+            folder = _folder(place, arm, rate)
+            arguments = {"recipe": tried.to_dict(), "data": place.blocks, "folder": folder, "identity": identity}
+            cell = Cell(f"{arm.name} · rate {rate:g}", run_rate, arguments, folder / run_folder.SUMMARY, identity)
+            cells.setdefault(arm, []).append(cell)
+    return cells
+
+
+def _short(place: Place, recipe: Recipe) -> Recipe:
+    steps = place.scale.pretraining.search["steps"]
+    return replace(recipe, training=replace(recipe.training, steps=steps, epochs=None))
+
+
+def _at_rate(recipe: Recipe, rate: float) -> Recipe:
+    return replace(recipe, optimizer=replace(recipe.optimizer, learning_rate=rate))
+
+
+def _same(place: Place, recipe: Recipe) -> str:
+    return json.dumps(content(_at_rate(_short(place, recipe), place.scale.pretraining.rates[0])), sort_keys=True)

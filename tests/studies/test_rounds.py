@@ -1,0 +1,297 @@
+"""Several pre-training seeds, a search of rates, several lists of variants, a budget, and records without weights."""
+
+import json
+import shutil
+
+import pytest
+import yaml
+
+MORE_VARIANTS = """
+about: another list
+reference: standard
+variants:
+  standard:
+    about: own Q, K and V
+    set: [model.operator=standard, "model.operator_settings={}"]
+  symmetric:
+    about: Q = K
+    set: [model.operator=symmetric, "model.operator_settings={}"]
+  own-rate:
+    about: a rate that is not searched
+    set: [model.operator=standard, "model.operator_settings={}", optimizer.learning_rate=2e-4]
+"""
+RATES = ["1e-30", "1e-3", "1e30"]  # nothing is learnt; something is; the loss is no number
+
+
+@pytest.fixture(scope="module")
+def arguments(tiny, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("more")
+    (folder / "more.yaml").write_text(MORE_VARIANTS)
+    tuned = yaml.safe_load((tiny.folder / "finetuning.yaml").read_text())
+    (folder / "searched.yaml").write_text(yaml.safe_dump(tuned | {"search": {"learning_rates": [1e-3, 1e30]}}))
+    settings = [
+        f"finetuning.recipe={folder / 'searched.yaml'}",
+        "pretraining.seeds=2",
+        f"pretraining.search={{learning_rates: [{', '.join(RATES)}], steps: 3, seconds: 1}}",
+        "pretraining.set=[training.log_every=1]",
+        f"ablations.variants=[{tiny.folder / 'variants.yaml'}, {folder / 'more.yaml'}]",
+        "finetuning.seeds=3",
+        "finetuning.tasks=[mrpc, mnli]",
+    ]
+    return [*tiny.arguments[:-1], "--workers", "1", *(part for one in settings for part in ("--set", one)), "--out"]
+
+
+@pytest.fixture(scope="module")
+def whole(arguments, command, tmp_path_factory):
+    out = tmp_path_factory.mktemp("rounds") / "out"
+    result = command(*arguments, out)
+    assert result.returncode == 0, result.stderr
+    return out, result
+
+
+@pytest.fixture(scope="module")
+def published(whole, command, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("published") / "records"
+    result = command("records", whole[0], folder)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_every_seed_has_a_run_of_its_own(whole):
+    out, _ = whole
+    for label in ("standard", "shared"):
+        seeds = [read(out / f"runs/{label}/seed-{seed}/run.json")["recipe"]["training"]["seed"] for seed in (1, 2)]
+        assert seeds == [1, 2]
+        losses = {read(out / f"runs/{label}/seed-{seed}/summary.json")["validation_loss"] for seed in (1, 2)}
+        assert len(losses) == 2
+
+
+def test_fine_tuning_seeds_take_turns_at_the_pretrained_models(whole):
+    out, _ = whole
+    started = {}
+    for seed in (1, 2, 3):
+        record = read(out / f"tasks/mnli/shared/seed-{seed}/record.json")
+        started[seed] = record["model_sha256"]
+        assert record["model_path"].endswith(f"runs/shared/seed-{2 if seed == 2 else 1}/model")
+    assert started[1] == started[3] != started[2]
+    search = {path.parent.name: read(path) for path in (out / "tasks/mnli/shared").glob("search-*/record.json")}
+    assert search.keys() == {"search-0.001", "search-1e+30"}
+    assert {record["model_sha256"] for record in search.values()} == {started[1]}  # made once, on the first
+    assert "diverged" in search["search-1e+30"]
+
+
+def test_a_round_is_finished_before_the_next_one_begins(whole):
+    said = [line.rpartition("] ")[2] for line in whole[1].stderr.splitlines() if "] " in line]
+    second = next(number for number, line in enumerate(said) if "seed 2" in line)
+    assert said[second].startswith("standard, seed 2, ")
+    before, after = said[:second], said[second:]
+    for cell in ("noise · MNLI · shared · seed 3", "inspect · shared", "own-rate · seed 1", "transfer · MRPC · shared"):
+        assert any(line.startswith(cell) for line in before), cell
+    assert not [line for line in after if "seed 1" in line or "seed 3" in line or "inspect" in line]
+    noise = [line.partition(":")[0] for line in after if line.startswith("noise")]
+    assert noise == [f"noise · MNLI · {label} · seed 2" for label in ("standard", "shared")]
+
+
+def test_the_best_rate_of_the_grid_is_taken(whole):
+    out, _ = whole
+    tried = {path.parent.name: read(path) for path in (out / "rates/shared").glob("*/summary.json")}
+    assert set(tried) == {"1e-30", "0.001", "1e+30"}
+    assert "diverged" in tried["1e+30"]
+    assert tried["0.001"]["validation_loss"] < tried["1e-30"]["validation_loss"]
+    for run in ("runs/shared/seed-1", "runs/standard/seed-2", "ablations/symmetric/seed-1", "ablations/narrow/seed-2"):
+        assert read(out / run / "run.json")["recipe"]["optimizer"]["learning_rate"] == 1e-3, run
+    assert read(out / "ablations/own-rate/seed-1/run.json")["recipe"]["optimizer"]["learning_rate"] == 2e-4
+
+
+def test_models_of_one_recipe_share_a_search_and_its_weights_are_not_kept(whole):
+    out, _ = whole
+    assert sorted(path.name for path in (out / "rates").iterdir()) == ["narrow", "shared", "standard", "symmetric"]
+    assert {path.name for path in (out / "rates").rglob("*") if path.is_file()} == {"summary.json"}
+
+
+def test_every_list_has_a_record_and_what_is_trained_already_is_not_trained_again(whole):
+    out, _ = whole
+    first, second = read(out / "ablations/variants.json"), read(out / "ablations/more.json")
+    assert first["seeds"] == second["seeds"] == [1, 2]
+    assert not (out / "ablations/standard").exists()
+    for record in (first, second):
+        standard = next(one for one in record["variants"] if one["name"] == "standard")
+        assert standard["runs"] == [f"../runs/standard/seed-{seed}/summary.json" for seed in (1, 2)]
+        losses = [read(out / "ablations" / run)["validation_loss"] for run in standard["runs"]]
+        assert standard["validation_losses"] == losses
+
+
+def test_the_report_tells_the_seeds_apart_and_gives_their_mean(whole):
+    out, _ = whole
+    losses = [read(out / f"runs/shared/seed-{seed}/summary.json")["validation_loss"] for seed in (1, 2)]
+    rows = {}
+    for line in (out / "report.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        rows.setdefault(cells[0], cells)
+    assert rows["shared, seed 2"][4] == f"{losses[1]:.3f}"
+    assert rows["shared, mean of 2 seeds"][4].startswith(f"{sum(losses) / 2:.3f} ± ")
+    assert "Ablations and controls: more" in (out / "report.md").read_text()
+
+
+def test_a_second_run_recomputes_nothing(whole, arguments, command):
+    out, first = whole
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
+    again = command(*arguments, out)
+    assert again.returncode == 0, again.stderr
+    assert "Everything is finished" in again.stderr
+    assert again.stdout == first.stdout
+    assert [path for path, when in before.items() if path.stat().st_mtime_ns != when] == []
+
+
+def test_published_records_are_small_and_say_nothing_of_the_machine(whole, published, tiny):
+    out, _ = whole
+    files = [path for path in published.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".json", ".jsonl"}
+    assert max(path.stat().st_size for path in files) < 1_000_000
+    text = "".join(path.read_text() for path in files)
+    assert str(out) not in text
+    assert str(tiny.folder) not in text
+    assert read(published / "tasks/mnli/shared/seed-2/record.json")["model_path"] == "runs/shared/seed-2/model"
+    assert (published / "rates/shared/0.001/summary.json").is_file()
+
+
+def test_published_records_give_the_same_figures(whole, published, command, tmp_path):
+    pages = []
+    for number, folder in enumerate((whole[0], published)):
+        result = command("report", folder, "--format", "md", "--out", tmp_path / f"{number}.md")
+        assert result.returncode == 0, result.stderr
+        pages.append((tmp_path / f"{number}.md").read_text())
+    assert pages[0] == pages[1]
+
+
+def test_publishing_again_changes_nothing_and_never_overwrites(whole, published, command, tmp_path):
+    folder = tmp_path / "records"
+    shutil.copytree(published, folder)
+    assert "0 new records" in command("records", whole[0], folder).stdout
+    other = folder / "runs/shared/seed-1/summary.json"
+    other.write_text(json.dumps({**read(other), "validation_loss": 0.0}))
+    (folder / "inspect/shared.json").unlink()
+    result = command("records", whole[0], folder)
+    assert result.returncode == 2
+    assert "differs from" in result.stderr.splitlines()[-1]
+    assert read(other)["validation_loss"] == 0.0
+    assert not (folder / "inspect/shared.json").exists()  # all or nothing
+
+
+def test_the_record_of_the_ablations_may_grow(whole, published, command, tmp_path):
+    folder = tmp_path / "records"
+    shutil.copytree(published, folder)
+    path = folder / "ablations/more.json"
+    record = read(path)
+    record["seeds"] = [1]
+    for variant in record["variants"]:
+        variant["validation_losses"] = variant["validation_losses"][:1]
+    path.write_text(json.dumps(record))
+    assert "1 new records" in command("records", whole[0], folder).stdout
+    assert read(path) == read(published / "ablations/more.json")
+    record["variants"][0]["validation_losses"] = [0.0]
+    path.write_text(json.dumps(record))
+    assert command("records", whole[0], folder).returncode == 2
+
+
+def test_a_large_record_is_refused(whole, command, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(whole[0] / "inspect", out / "inspect")
+    path = out / "inspect/shared.json"
+    path.write_text(json.dumps({**read(path), "more": "x" * 1_000_001}))
+    result = command("records", out, tmp_path / "records")
+    assert result.returncode == 2
+    assert "are not copied" in result.stderr.splitlines()[-1]
+    assert not (tmp_path / "records").exists()
+
+
+def test_from_published_records_it_goes_on(whole, published, arguments, command, tmp_path):
+    """No weights are there: what has a record is done, what needs a model is said, and with a budget left out."""
+    out = tmp_path / "out"
+    shutil.copytree(published, out)
+    result = command(*arguments, out)
+    assert result.returncode == 0, result.stderr
+    assert "Everything is finished" in result.stderr
+    assert result.stdout == whole[1].stdout.replace(str(whole[0]), str(out))
+    assert not list(out.rglob("*.safetensors"))
+    for name in ("inspect/shared.json", "noise/mnli/standard/seed-2.json", "tasks/mrpc/shared/seed-3/record.json"):
+        (out / name).unlink()
+    without = command(*arguments, out)
+    assert without.returncode == 2
+    assert "there are no weights in" in without.stderr.splitlines()[-1]
+    left = command(*arguments, out, "--budget", "1h")
+    assert left.returncode == 0, left.stderr
+    assert "cells are done" in left.stdout
+    lines = [line for line in left.stdout.splitlines() if "has a record and no weights here" in line]
+    assert any("runs/shared/seed-1/model" in line and "inspect · shared" in line for line in lines)
+    assert any("runs/shared/seed-1/model" in line and "mrpc · shared · seed 3" in line for line in lines)
+    assert any("noise · MNLI · standard · seed 2" in line for line in lines)
+
+
+def test_what_does_not_fit_is_left_and_later_cells_that_do_are_run(whole, arguments, command, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(whole[0], out)
+    shutil.rmtree(out / "tasks/mrpc")  # no cell of it has been measured, so that what the scale says counts
+    (out / "inspect/shared.json").unlink()
+    result = command(*arguments, out, "--budget", "30m", "--set", "finetuning.seconds=7200")
+    assert result.returncode == 0, result.stderr
+    assert not list((out / "tasks/mrpc").rglob("record.json"))
+    assert (out / "inspect/shared.json").is_file()
+    assert "the shortest takes about 2.0 h" in result.stdout
+    assert result.stdout.splitlines()[-1] == f"The page: {out / 'report.html'}"
+    again = command(*arguments, out, "--budget", "30m")
+    assert again.returncode == 0, again.stderr
+    assert "cells are done" not in again.stdout
+    ours, theirs = (read(folder / "tasks/mrpc/shared/seed-2/record.json") for folder in (out, whole[0]))
+    assert ours["identity"] == theirs["identity"]
+
+
+def test_a_budget_for_almost_nothing_ends_in_good_order(arguments, command, tmp_path):
+    out = tmp_path / "out"
+    result = command(*arguments, out, "--budget", "1s", "--only", "inspect", "--set", "pretraining.seconds=60")
+    assert result.returncode == 0, result.stderr
+    assert "0 of" in result.stdout
+    assert "The page" not in result.stdout
+    assert not list(out.rglob("*.safetensors"))
+
+
+def test_a_search_in_which_all_diverge_is_one_line(arguments, command, tmp_path):
+    search = "pretraining.search={learning_rates: [1e30], steps: 3, seconds: 1}"
+    result = command(*arguments, tmp_path / "out", "--only", "pretraining", "--set", search)
+    assert result.returncode == 2
+    assert "standard: every rate of the search diverged" in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--budget", "soon"], "--budget 'soon' is no time: write it as 90s, 25m or 2h"),
+        (["--budget", "5m", "--engine", "jobs"], "--budget is for this machine alone"),
+        (["--set", "pretraining.seeds=0"], "pretraining.seeds must be at least 1, not 0"),
+        (["--set", "pretraining.search={steps: 3}"], "pretraining.search holds learning_rates, steps and seconds"),
+        (
+            ["--set", "pretraining.search={learning_rates: [-1], steps: 3, seconds: 1}"],
+            "must be a list of positive numbers",
+        ),
+        (["--set", "pretraining.set=[model.wdith=4]"], "unknown key 'model.wdith'"),
+        (["--set", "ablations.variants=[]"], "ablations.variants must name one list"),
+        (["--set", "ablations.variants=[ablations, ablations]"], "two lists called 'ablations'"),
+    ],
+)
+def test_a_mistake_is_one_line(more, said, arguments, command, tmp_path):
+    result = command(*arguments, tmp_path / "out", *more)
+    assert result.returncode == 2
+    assert said in result.stderr.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_variants_of_one_name_must_be_one(tiny, command, tmp_path):
+    (tmp_path / "other.yaml").write_text(MORE_VARIANTS.replace("operator=standard,", "operator=symmetric,"))
+    lists = f"ablations.variants=[{tiny.folder / 'variants.yaml'}, {tmp_path / 'other.yaml'}]"
+    result = command(*tiny.arguments, tmp_path / "out", "--set", lists)
+    assert result.returncode == 2
+    assert "the variant 'standard' of 'other' is another one in 'variants'" in result.stderr.splitlines()[-1]
