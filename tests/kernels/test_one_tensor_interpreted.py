@@ -252,6 +252,29 @@ def test_resident_forward(monkeypatch, name, length):
     assert ran
 
 
+@pytest.mark.parametrize("name", ["as it is", "without values", "rotary", "no self", "dropout"])
+def test_short_and_long_sequences_of_a_packed_batch(monkeypatch, name):
+    """Each kind gets its kernel where most are short; half precision's path, in float32."""
+    is_mixed = launch.tiles.is_mixed
+    monkeypatch.setattr(launch.tiles, "is_mixed", lambda length, width, _, mean: is_mixed(length, width, 2, mean))
+    original = launch.run_backward
+    monkeypatch.setattr(
+        "triune.kernels.one_tensor.ops.run_backward",
+        lambda *args: original(*args, symmetric=args[4].scores_stay_symmetric),
+    )
+    ran = {}
+    for kernel in ("short_forward_kernel", "forward_kernel", "short_backward_kernel", "backward_kernel"):
+        ran[kernel] = []
+        monkeypatch.setattr(launch, kernel, _watched(getattr(launch, kernel), ran[kernel]))
+    check(Case([5, 80, 17, 1, 0, 33, 64, 65, 20], packed=True, **PLAIN[name]))
+    one_way = name != "dropout"
+    assert [len(grids) for grids in ran.values()] == [1, 1, int(one_way), 1]
+    if one_way:
+        check(Case([5, 80, 17, 20, 3], packed=True, size=30.0, **PLAIN[name]), tolerance=3e-3)
+    check(Case([60, 80, 65, 20], packed=True, **PLAIN[name]))  # most are long: one kernel for all
+    assert len(ran["short_forward_kernel"]) == 1 + one_way
+
+
 def _watched(kernel, ran):
     class Watched:
         def __getitem__(self, grid):

@@ -2,9 +2,9 @@
 
     scores = (S∘c)·Sᵀ        output = (softmax(scores)·S)∘v
 
-`reference.py` says what is computed. `forward.py`, `backward.py`, `short.py`, `resident.py` and `safe.py` are kernels in
-Triton, `hopper/` has those in Gluon; `launch.py` chooses among them, `ops.py` makes them operators of PyTorch. Importing
-this package needs no Triton.
+`reference.py` says what is computed. `forward.py`, `backward.py`, `short.py`, `resident.py` and `safe.py` are kernels
+in Triton, `hopper/` has those in Gluon; `launch.py` chooses among them, `ops.py` makes them operators of PyTorch.
+Importing this package needs no Triton.
 """
 
 import torch
@@ -70,16 +70,19 @@ def describe(
     packed: bool = False,
     plain: bool = True,
     symmetric: bool = True,
+    mean_length: float | None = None,
 ) -> str:
     """Which kernels and tiles a shape gets.
 
     `symmetric` is false with dropout, causal or key masks; `plain` with these, rotary positions or mask_diagonal.
+    `mean_length` is that of a packed batch; unless it is given, half of the longest.
     """
     from triune.kernels.one_tensor import hopper
     from triune.kernels.one_tensor.tiles import described
 
     one_way, plain = symmetric and dtype == torch.bfloat16, plain and symmetric and not packed
-    parts = described(dtype.itemsize, one_way, head_width, max_length, plain, packed)
+    mean = (mean_length or max_length / 2) if packed else None
+    parts = described(dtype.itemsize, one_way, head_width, max_length, plain, packed, mean)
     if hopper.takes_shape(max_length, head_width, dtype, plain) and hopper.unusable(torch.device("cuda")) is None:
         parts.update(hopper.described(max_length, one_way))
     return "; ".join(f"{direction} {how}" for direction, how in parts.items())

@@ -37,6 +37,10 @@ class Call(NamedTuple):
     def sequences(self, tokens: int) -> int:
         return tokens // self.max_length if self.cu_seqlens is None else self.cu_seqlens.numel() - 1
 
+    def mean_length(self, tokens: int) -> float | None:
+        """Of the sequences of a packed batch."""
+        return tokens / max(1, self.sequences(tokens)) if self.packed else None
+
     def is_even(self, *blocks: int) -> bool:
         return not self.packed and all(self.max_length % block == 0 for block in blocks)
 

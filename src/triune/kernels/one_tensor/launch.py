@@ -66,18 +66,18 @@ def run_forward(
         )  # fmt: skip
         return output, levels
     compiled_in = {"D": width, "SAVE": save_levels, "PRECISION": _precision(shared.dtype), **call.flags(*ALL_FLAGS)}
-    mixed = short is None and tiles.is_mixed(length, width, shared.element_size(), call.packed)
+    mixed = short is None and tiles.is_mixed(length, width, shared.element_size(), call.mean_length(tokens))
     if short is None:
         short = mixed or tiles.is_short(length, width, shared.element_size(), call.packed)
     if short:
-        tile = chosen or tiles.short_forward_tiles(tiles.MIXED_TILE if mixed else length)
+        tile = _unhurried(chosen or tiles.short_forward_tiles(tiles.MIXED_TILE if mixed else length), call)
         short_forward_kernel[(_programs(tile, sequences, shared) * heads,)](
             *pointers, *strides, sequences, heads, 1.0 - call.dropout,
             TILE=tile.rows, EVEN=call.is_even(tile.rows), STAGES=tile.stages, **compiled_in, **_options(tile),
         )  # fmt: skip
         if not mixed:
             return output, levels
-    chosen = chosen or tiles.forward_tiles(length, width, shared.element_size())
+    chosen = _unhurried(chosen or tiles.forward_tiles(length, width, shared.element_size()), call)
     row_blocks = triton.cdiv(length, chosen.rows)
     forward_kernel[(sequences * row_blocks * heads,)](
         *pointers, *strides, row_blocks, heads, 1.0 - call.dropout,
@@ -126,7 +126,7 @@ def run_backward(
         short = symmetric and tiles.is_short(length, width, bytes_each, call.packed)
     if free and hopper.takes_back(d_output, shared, call, symmetric):
         parts = [_whole("hopper", *tensors, call, None)]
-    elif free and symmetric and tiles.is_mixed(length, width, bytes_each, call.packed):
+    elif free and symmetric and tiles.is_mixed(length, width, bytes_each, call.mean_length(tokens)):
         tile = tiles.short_backward_tiles(tiles.MIXED_TILE)
         parts = [_whole("short", *tensors, call, tile), _long(*tensors, call, None, True, tiles.MIXED_TILE + 1)]
     elif short:
@@ -174,9 +174,8 @@ def _whole(
     """The kernels that hold a whole sequence, and after them the one for sequences that they leave."""
     tokens, heads, width = shared.shape
     sequences = call.sequences(tokens)
-    rotary = call.cos is not None
-    usual = tiles.short_backward_tiles(call.max_length, rotary) if how == "short" else tiles.RESIDENT_TILES
-    chosen = chosen or usual
+    usual = tiles.short_backward_tiles(call.max_length) if how == "short" else tiles.RESIDENT_TILES
+    chosen = _unhurried(chosen or usual, call)
     if how == "hopper":
         shape = hopper.BACKWARD[call.max_length // hopper.TILE]
         programs = hopper.programs_a_head(shape, sequences, shared)
@@ -227,7 +226,7 @@ def _long(
     """The kernels that loop over columns; sequences of fewer tokens than `shortest` are not theirs."""
     tokens, heads, width = shared.shape
     length, sequences = call.max_length, call.sequences(tokens)
-    chosen = chosen or tiles.backward_tiles(length, width, shared.element_size())
+    chosen = _unhurried(chosen or tiles.backward_tiles(length, width, shared.element_size()), call)
     number: dict[str, Any] = {"dtype": torch.float32, "device": shared.device}
     delta = torch.empty((heads, tokens), **number)
     middle = torch.empty((sequences, heads), **number)
@@ -256,6 +255,12 @@ def _long(
         **_options(chosen),
     )  # fmt: skip
     return parts_c, parts_v
+
+
+def _unhurried(chosen: Tiles, call: Call) -> Tiles:
+    """With rotary positions tiles are turned in the loop, and where it loads ahead Triton (3.6) writes one that a
+    product of the round before still reads: results differed from call to call. Without that they do not."""
+    return chosen if call.cos is None else chosen._replace(stages=1)
 
 
 def _key(shared: torch.Tensor, call: Call) -> tuple[Any, ...]:

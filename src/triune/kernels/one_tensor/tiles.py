@@ -23,6 +23,7 @@ class Tiles(NamedTuple):
 
 LONGEST_SHORT = 128  # tokens of a sequence that one tile holds
 MIXED_TILE = 64  # the same where longer ones lie beside them
+MIXED_MEAN = 48
 
 
 def power_of_two(length: int, least: int, most: int) -> int:
@@ -34,9 +35,12 @@ def is_short(length: int, head_width: int, bytes_each: int, packed: bool) -> boo
     return length <= (MIXED_TILE if packed else LONGEST_SHORT) and head_width <= 64 and bytes_each == 2
 
 
-def is_mixed(length: int, head_width: int, bytes_each: int, packed: bool) -> bool:
-    """Whether sequences that fit into a tile of 64 and longer ones lie beside each other: each gets its kernel."""
-    return packed and length > MIXED_TILE and head_width <= 64 and bytes_each == 2
+def is_mixed(length: int, head_width: int, bytes_each: int, mean: float | None) -> bool:
+    """Whether short and longer sequences of a packed batch get a kernel each; `mean` is None where it is not packed.
+
+    With more than `MIXED_MEAN` tokens to a sequence too many are long: one kernel for all is faster.
+    """
+    return mean is not None and mean <= MIXED_MEAN and length > MIXED_TILE and head_width <= 64 and bytes_each == 2
 
 
 def is_resident(length: int, head_width: int, bytes_each: int, plain: bool, most: int) -> bool:
@@ -55,10 +59,9 @@ def short_forward_tiles(length: int) -> Tiles:
     return Tiles(tile, tile, 4, 3, programs=4)
 
 
-def short_backward_tiles(length: int, rotary: bool = False) -> Tiles:
+def short_backward_tiles(length: int) -> Tiles:
     if length > 64:
-        # With rotary positions a second sequence would not fit into shared memory beside the first.
-        return Tiles(128, 128, 8, 1 if rotary else 3, programs=1)
+        return Tiles(128, 128, 8, 3, programs=1)
     tile = power_of_two(length, 16, 64)
     return Tiles(tile, tile, 4, 3, programs=2)
 
@@ -91,13 +94,13 @@ def candidates(length: int, usual: Tiles) -> list[Tiles]:
 
 
 def described(
-    bytes_each: int, symmetric: bool, head_width: int, length: int, plain: bool, packed: bool
+    bytes_each: int, symmetric: bool, head_width: int, length: int, plain: bool, packed: bool, mean: float | None
 ) -> dict[str, str]:
     """What runs in each direction, in words."""
     loop = forward_tiles(length, head_width, bytes_each), backward_tiles(length, head_width, bytes_each)
     way = "one way" if symmetric else "both ways"
     forward, backward = str(loop[0]), f"{way}, {loop[1]}"
-    if is_mixed(length, head_width, bytes_each, packed):
+    if is_mixed(length, head_width, bytes_each, mean):
         forward = f"whole sequences to {MIXED_TILE}, {short_forward_tiles(MIXED_TILE)}, longer {forward}"
         if symmetric:
             backward = f"whole sequences to {MIXED_TILE}, {short_backward_tiles(MIXED_TILE)}, longer {backward}"

@@ -15,7 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from triune.kernels.one_tensor.hopper.pieces import LOG2_E, barrier, halves, load_tile, store_tile, times
+from triune.kernels.one_tensor.hopper.pieces import LOG2_E, barrier, halves, load_tile, seen_as, store_tile, times
 
 WIDEST = gl.constexpr(50.0)  # as in ../backward.py
 TOO_WIDE = gl.constexpr(1.0e30)
@@ -75,16 +75,17 @@ def hopper_backward_kernel(
     left: gl.constexpr = gl.DotOperandLayout(0, mma, 2)
     numbers: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     kind: gl.constexpr = S.dtype
+    swizzled: gl.constexpr = S.layout
     ROWS: gl.constexpr = 16 * WARPS
     BLOCKS: gl.constexpr = TILES * 64 // ROWS
     head = gl.program_id(0) % heads
     first = gl.program_id(0) // heads
     step = gl.num_programs(0) // heads
     # The same memory twice: tiles of 64 rows as right sides, blocks of as many rows as the warps have as left sides.
-    tiles = gl.allocate_shared_memory(kind, [3 * TILES, 64, 64], S.layout)
-    blocks = tiles._reinterpret(kind, [3 * BLOCKS, ROWS, 64], S.layout)
+    tiles = gl.allocate_shared_memory(kind, [3 * TILES, 64, 64], swizzled)
+    blocks = seen_as(tiles, [3 * BLOCKS, ROWS, 64], swizzled)
     deltas = gl.allocate_shared_memory(gl.float32, [TILES, 64], numbers)
-    block_deltas = deltas._reinterpret(gl.float32, [BLOCKS, ROWS], numbers)
+    block_deltas = seen_as(deltas, [BLOCKS, ROWS], numbers)
     all_ready = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
     ready = all_ready.index(0)
     mbarrier.init(ready, count=1)

@@ -9,6 +9,17 @@ LOG2_E = gl.constexpr(1.4426950408889634)
 barrier = getattr(gl, "barrier", None) or gl.thread_barrier
 load_tile = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 store_tile = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
+REINTERPRET = gl.constexpr(hasattr(gl.shared_memory_descriptor, "reinterpret"))
+
+
+@gluon.jit
+def seen_as(memory, shape: gl.constexpr, layout: gl.constexpr):
+    """The same shared memory in another shape."""
+    if REINTERPRET:
+        same = memory.reinterpret(memory.dtype, shape, layout)
+    else:
+        same = memory._reinterpret(memory.dtype, shape, layout)
+    return same
 
 
 @gluon.jit
