@@ -14,6 +14,7 @@ from one_tensor_checks import Case, check, errors, poisoned_memory, relative  # 
 from triune import TriuneConfig, TriuneForMaskedLM  # noqa: E402
 from triune.kernels import one_tensor  # noqa: E402
 from triune.kernels.bias_gelu import bias_gelu  # noqa: E402
+from triune.kernels.one_tensor import hopper  # noqa: E402
 from triune.kernels.one_tensor.reference import one_tensor_reference  # noqa: E402
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
@@ -27,6 +28,12 @@ VARIANTS = {
     "dropout, causal, rotary": {"dropout": 0.2, "causal": True, "rotary": True},
 }
 MASKED = {**VARIANTS, "masked": {"masked": True}}
+
+
+@pytest.fixture(autouse=True)
+def small_gpu(monkeypatch):
+    """The kernels that want a sequence for every multiprocessor take these few too, and programs go round."""
+    monkeypatch.setattr(hopper, "_multiprocessors", lambda device: 4)
 
 
 def on_gpu(lengths, **options):
@@ -57,8 +64,9 @@ def test_packed(name, longest, dtype):
     check(on_gpu([*lengths, 1, longest], dtype=dtype, packed=True, **VARIANTS[name]))
 
 
-def test_many_heads_and_sequences():
+def test_many_heads_and_sequences(monkeypatch):
     """More programs than a GPU runs at a time, so that persistent ones go round."""
+    monkeypatch.undo()
     for length in (48, 128, 192, 256, 512):
         check(on_gpu([length] * 300, dtype=torch.bfloat16, heads=12))
 

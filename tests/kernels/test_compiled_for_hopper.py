@@ -123,3 +123,19 @@ def test_which_calls_the_hopper_kernels_take():
     ):
         assert hopper.takes_shape(length, width, dtype, plain) is takes
     assert hopper.unusable(torch.device("cpu")) == "no CUDA device"
+
+
+def test_few_sequences_and_unaligned_tensors_are_left_to_the_other_kernels(monkeypatch):
+    monkeypatch.setattr(hopper, "unusable", lambda device: None)
+    monkeypatch.setattr(hopper, "_multiprocessors", lambda device: 132)
+    call = call_of(128)
+    enough = torch.zeros(66 * 128, 2, 64, dtype=torch.bfloat16)
+    assert hopper.takes(enough, call)
+    assert hopper.takes_back(enough, enough, call, symmetric=True)
+    assert not hopper.takes_back(enough, enough, call, symmetric=False)
+    assert not hopper.takes(enough[128:], call)
+    wider = torch.zeros(66 * 128, 2 * 64 + 4, dtype=torch.bfloat16)[:, : 2 * 64].unflatten(1, (2, 64))
+    assert not hopper.takes(wider, call)  # rows are no multiple of 16 bytes apart
+    expanded = torch.zeros(1, 1, 64, dtype=torch.bfloat16).expand(66 * 128, 2, 64)
+    assert not hopper.takes_back(expanded, enough, call, symmetric=True)
+    assert not hopper.takes(enough, call_of(128, rotary=True))

@@ -70,7 +70,11 @@ def takes(shared: torch.Tensor, call: Call) -> bool:
     """Whether the forward kernel runs this call."""
     if not takes_shape(call.max_length, shared.shape[2], shared.dtype, call.plain) or not _copied_by_engine(shared):
         return False
-    return unusable(shared.device) is None
+    if unusable(shared.device) is not None:
+        return False
+    # A program has a whole sequence: where there are few, kernels that share one out among programs keep more of the
+    # GPU busy.
+    return call.sequences(shared.shape[0]) * shared.shape[1] >= _multiprocessors(shared.device)
 
 
 def takes_back(d_output: torch.Tensor, shared: torch.Tensor, call: Call, symmetric: bool) -> bool:
