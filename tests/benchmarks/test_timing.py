@@ -6,12 +6,13 @@ import warnings
 import pytest
 import torch
 
-from triune.benchmarks import timing
+from triune.benchmarks import tables, timing
 from triune.benchmarks.ceilings import Ceilings
 from triune.benchmarks.record import add_ratios, result_of
 from triune.benchmarks.roofline import draw_roofline
 from triune.benchmarks.timing import Entry, best_seconds, only, take_turns, warm_up
 from triune.errors import TriuneError
+from triune.kernels.one_tensor.call import LAUNCHED
 
 CPU = torch.device("cpu")
 
@@ -160,6 +161,25 @@ def test_a_text_in_no_name_is_a_mistake():
     with only(["theirs", "our s"]), pytest.raises(TriuneError, match=reason):
         warm_up([noted(name, notes) for name in ("theirs", "ours")], CPU)
     assert notes == []
+
+
+def test_which_kernels_ran_is_in_the_record_and_beside_the_table():
+    def make():
+        LAUNCHED["hopper forward"] += 1
+        return lambda: None
+
+    LAUNCHED["of somebody else"] += 1
+    entries = [Entry("ours", make), Entry("theirs", lambda: lambda: None)]
+    warm_up(entries, CPU)
+    assert entries[0].about == {"kernels": ["hopper forward"]}
+    assert entries[1].about == {}
+    results = [
+        {"contestant": "ours", "shape": "1 × 128", "attention": "one-tensor", "reason": "so", **entries[0].about}
+    ]
+    assert tables._reasons(results) == [
+        "attention one-tensor: so.",
+        "one-tensor kernels of ours at 1 × 128: hopper forward.",
+    ]
 
 
 def test_best_of_several():

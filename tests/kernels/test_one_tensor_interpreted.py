@@ -356,3 +356,14 @@ def test_half_precision_models_without_autocast():
     model.half()
     assert model.attention_core.name == "one-tensor"
     torch.testing.assert_close(model(input_ids=ids).last_hidden_state.float(), exact, rtol=0.02, atol=0.02)
+
+
+def test_what_was_launched_can_be_asked():
+    case = Case([40, 40])
+    shared, score_scale, _ = case.tensors()
+    one_tensor.launched()
+    output = one_tensor.attention(shared.requires_grad_(), score_scale, max_length=40)
+    assert one_tensor.launched() == {"forward": 1}
+    output.sum().backward()
+    assert one_tensor.launched() == {"backward, both ways": 1}
+    assert one_tensor.launched() == {}

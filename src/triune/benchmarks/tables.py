@@ -153,8 +153,14 @@ def rate(value: float) -> str:
 
 
 def _reasons(results: list[Result]) -> list[str]:
-    """Why each attention ran."""
-    said = (f"attention {one['attention']}: {one['reason']}." for one in results if one.get("reason"))
+    """Why each attention ran, and which kernels that were."""
+    said = []
+    for one in results:
+        if one.get("reason"):
+            said.append(f"attention {one['attention']}: {one['reason']}.")
+        if one.get("kernels"):
+            shape = f" at {one['shape']}" if "shape" in one else ""
+            said.append(f"one-tensor kernels of {one['contestant']}{shape}: {', '.join(one['kernels'])}.")
     return list(dict.fromkeys(said))
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from triune.errors import TriuneError, one_line
+from triune.kernels import one_tensor
 
 Run = Callable[[], Any]
 SPAN = 3e-3  # seconds that a sample takes at least: many times what a clock or an event can tell apart
@@ -82,6 +83,7 @@ def warm_up(entries: list[Entry], device: torch.device, where: str = "") -> None
     _leave_out(entries)
     for entry in entries:
         began = time.perf_counter()
+        one_tensor.launched()
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             try:
@@ -89,6 +91,8 @@ def warm_up(entries: list[Entry], device: torch.device, where: str = "") -> None
             except Exception as error:  # whatever a backend raises: the others are still to be measured
                 entry.failed = _reason(error, [str(one.message) for one in said])
         entry.warm_up_seconds = time.perf_counter() - began
+        if kernels := sorted(one_tensor.launched()):
+            entry.about["kernels"] = kernels
         if entry.failed is not None:
             entry.own_bytes = int  # what it held can go
             release(device)

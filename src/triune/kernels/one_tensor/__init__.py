@@ -9,6 +9,7 @@ Importing this package needs no Triton.
 
 import torch
 
+from triune.kernels.one_tensor.call import LAUNCHED
 from triune.kernels.triton_here import interpreted, no_triton
 
 HEAD_WIDTHS = (32, 64, 128)
@@ -86,6 +87,13 @@ def describe(
     if hopper.takes_shape(max_length, head_width, dtype, plain) and hopper.unusable(torch.device("cuda")) is None:
         parts.update(hopper.described(max_length, one_way))
     return "; ".join(f"{direction} {how}" for direction, how in parts.items())
+
+
+def launched() -> dict[str, int]:
+    """How often each kernel was launched in this process, and from then on from zero again."""
+    counts = dict(LAUNCHED)
+    LAUNCHED.clear()
+    return counts
 
 
 def tune(enabled: bool = True) -> None:

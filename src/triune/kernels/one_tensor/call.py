@@ -1,8 +1,13 @@
 """What a call of the kernels says beside its tensor, and what of it is compiled in."""
 
+from collections import Counter
 from typing import NamedTuple
 
 import torch
+
+# How often each kernel was launched since this was last cleared: what ran, for whoever asks. A replayed CUDA graph or
+# a compiled function that does not call the operator again adds nothing.
+LAUNCHED: Counter[str] = Counter()
 
 
 class Call(NamedTuple):

@@ -9,7 +9,7 @@ import triton
 
 from triune.kernels.one_tensor import hopper, tiles, tuning
 from triune.kernels.one_tensor.backward import backward_kernel, prepare_kernel
-from triune.kernels.one_tensor.call import ALL_FLAGS, SYMMETRIC_FLAGS, Call
+from triune.kernels.one_tensor.call import ALL_FLAGS, LAUNCHED, SYMMETRIC_FLAGS, Call
 from triune.kernels.one_tensor.forward import forward_kernel
 from triune.kernels.one_tensor.pieces import sum_parts_kernel
 from triune.kernels.one_tensor.resident import resident_backward_kernel, resident_forward_kernel
@@ -56,10 +56,12 @@ def run_forward(
         )
         short = None if chosen is None else False
     if chosen is None and short is None and hopper.takes(shared, call):
+        LAUNCHED["hopper forward"] += 1
         hopper.run_forward(shared, call, output, levels)
         return output, levels
     if short is None and tiles.is_resident(length, width, shared.element_size(), call.plain, tiles.RESIDENT_FORWARD):
         chosen = chosen or tiles.RESIDENT_TILES
+        LAUNCHED["resident forward"] += 1
         resident_forward_kernel[(_programs(chosen, sequences, shared) * heads,)](
             *pointers[:5], *strides, sequences, heads, D=width, EVEN=call.is_even(256), SAVE=save_levels,
             PRECISION="ieee", STAGES=chosen.stages, **call.flags("SCALED_VALUES"), **_options(chosen),
@@ -71,6 +73,7 @@ def run_forward(
         short = mixed or tiles.is_short(length, width, shared.element_size(), call.packed)
     if short:
         tile = _unhurried(chosen or tiles.short_forward_tiles(tiles.MIXED_TILE if mixed else length), call)
+        LAUNCHED["short forward"] += 1
         short_forward_kernel[(_programs(tile, sequences, shared) * heads,)](
             *pointers, *strides, sequences, heads, 1.0 - call.dropout,
             TILE=tile.rows, EVEN=call.is_even(tile.rows), STAGES=tile.stages, **compiled_in, **_options(tile),
@@ -79,6 +82,7 @@ def run_forward(
             return output, levels
     chosen = _unhurried(chosen or tiles.forward_tiles(length, width, shared.element_size()), call)
     row_blocks = triton.cdiv(length, chosen.rows)
+    LAUNCHED["forward"] += 1
     forward_kernel[(sequences * row_blocks * heads,)](
         *pointers, *strides, row_blocks, heads, 1.0 - call.dropout,
         ROWS=chosen.rows, COLS=chosen.cols, SAFE_COLS=min(chosen.cols, 32), STAGES=chosen.stages,
@@ -192,6 +196,7 @@ def _whole(
     inputs = (shared, call.score_scale, _or(call.value_scale, shared), d_output, levels)
     places = (middle, _or(call.cu_seqlens, shared), _or(call.cos, shared), _or(call.sin, shared), d_shared)
     compiled_in: dict[str, Any] = {"D": width, "PRECISION": _precision(shared.dtype)}
+    LAUNCHED[f"{how} backward"] += 1
     if how == "hopper":
         hopper.run_backward(d_output, shared, output, levels, d_shared, middle, parts[:programs], call)
     elif how == "short":
@@ -244,6 +249,7 @@ def _long(
     )  # fmt: skip
     row_blocks = triton.cdiv(length, chosen.rows)
     parts_c = torch.empty((sequences * row_blocks, heads, width), **number)
+    LAUNCHED[f"backward, {'one way' if symmetric else 'both ways'}"] += 1
     backward_kernel[(sequences * row_blocks * heads,)](
         shared, call.score_scale, levels, delta, scaled, middle, cu_seqlens, _or(call.key_mask, shared),
         _or(call.cos, shared), _or(call.sin, shared), _or(call.seed, shared), d_shared, parts_c,
