@@ -33,7 +33,7 @@ MASKED = {**VARIANTS, "masked": {"masked": True}}
 @pytest.fixture(autouse=True)
 def small_gpu(monkeypatch):
     """The kernels that want a sequence for every multiprocessor take these few too, and programs go round."""
-    monkeypatch.setattr(hopper, "_multiprocessors", lambda device: 4)
+    monkeypatch.setattr(hopper, "_multiprocessors", lambda device: 1)
 
 
 def on_gpu(lengths, **options):
@@ -62,6 +62,47 @@ def test_variants(name, length, dtype):
 def test_packed(name, longest, dtype):
     lengths = torch.randint(1, longest + 1, (24,), generator=torch.Generator().manual_seed(3)).tolist()
     check(on_gpu([*lengths, 1, longest], dtype=dtype, packed=True, **VARIANTS[name]))
+
+
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or hopper.unusable(torch.device("cuda", 0)) is not None, reason="needs a Hopper GPU"
+)
+@pytest.mark.parametrize("length", [tiles * 64 for tiles in hopper.BACKWARD])
+def test_hopper_kernels_run(length):
+    """With zeros in v, whose gradient is divided by it, and a gradient whose heads lie outside."""
+    case = on_gpu([length] * 3, dtype=torch.bfloat16)
+    shared, score_scale, value_scale = (tensor.requires_grad_() for tensor in case.tensors())
+    with torch.no_grad():
+        value_scale[0, :5] = 0.0
+    d_output = case.random(2, 3 * length, 64).to(torch.bfloat16).transpose(0, 1)
+    one_tensor.launched()
+    output = one_tensor.attention(shared, score_scale, value_scale, max_length=length)
+    grads = torch.autograd.grad(output, (shared, score_scale, value_scale), d_output)
+    assert one_tensor.launched() == {"hopper forward": 1, "hopper backward": 1}
+    exact_inputs = [tensor.detach().double().requires_grad_() for tensor in (shared, score_scale, value_scale)]
+    exact = one_tensor_reference(*exact_inputs, max_length=length)
+    for found, expected in zip(grads, torch.autograd.grad(exact, exact_inputs, d_output.double()), strict=True):
+        assert relative(found, expected) < 1.2e-2
+
+
+@pytest.mark.parametrize("length", [64, 128, 256, 512])
+def test_sequences_left_to_the_exact_kernel_change_no_others(length):
+    """One sequence has scores too large for one exponential; with it in the batch, the others get the same bits."""
+    case = on_gpu([length] * 5, dtype=torch.bfloat16)
+    shared, score_scale, value_scale = case.tensors()
+    d_output = case.random(*shared.shape).to(torch.bfloat16)
+    found = []
+    for factor in (1.0, 30.0):
+        scaled = shared.clone()
+        scaled[length : 2 * length] *= factor
+        scaled.requires_grad_()
+        output = one_tensor.attention(scaled, score_scale, value_scale, max_length=length)
+        found.append((output, *torch.autograd.grad(output, scaled, d_output)))
+    for once, again in zip(*found, strict=True):
+        assert torch.isfinite(again).all()
+        assert torch.equal(once[:length], again[:length])
+        assert torch.equal(once[2 * length :], again[2 * length :])
+        assert not torch.equal(once[length : 2 * length], again[length : 2 * length])
 
 
 def test_many_heads_and_sequences(monkeypatch):

@@ -10,6 +10,7 @@ from triton.compiler import ASTSource  # noqa: E402
 from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction  # noqa: E402
 from triton.runtime.jit import JITFunction  # noqa: E402
 
+from triune.kernels import one_tensor  # noqa: E402
 from triune.kernels.one_tensor import hopper  # noqa: E402
 from triune.kernels.one_tensor.call import Call  # noqa: E402
 from triune.kernels.triton_here import interpreted  # noqa: E402
@@ -58,7 +59,7 @@ def call_of(length, width=64, rotary=False, packed=False, values=True):
     """Tensors and a call, of zeros: nothing is run."""
     tokens, heads = 2 * length, 2
     table = torch.zeros(tokens, width // 2) if rotary else None
-    starts = torch.zeros(12, dtype=torch.int32) if packed else None
+    starts = torch.zeros(12, dtype=torch.int32) if packed else None  # sequences of 16 tokens on average
     scale = torch.zeros(heads, width)
     return Call(scale, scale if values else None, length, starts, None, table, table, None, 0.0, False, False)
 
@@ -70,7 +71,7 @@ def call_of(length, width=64, rotary=False, packed=False, values=True):
         (128, torch.bfloat16, {"rotary": True}),
         (100, torch.bfloat16, {}),
         (200, torch.bfloat16, {}),
-        (600, torch.bfloat16, {"packed": True}),
+        (90, torch.bfloat16, {"packed": True}),
         (300, torch.float32, {"rotary": True}),
         (300, torch.float16, {"width": 128}),
     ],
@@ -83,12 +84,15 @@ def test_triton_kernels_fit(compiled, length, dtype, options):
     output, levels = run_forward(shared, call, True)
     run_backward(shared, shared, output, levels, call)
     assert len(compiled) >= 3
+    if call.packed:
+        assert {"short_forward_kernel", "forward_kernel", "short_backward_kernel", "backward_kernel"} <= set(compiled)
     for name, kernel in compiled.items():
         assert kernel.metadata.shared <= SHARED_MEMORY, name
 
 
-@pytest.mark.parametrize("values", [False, True])
-@pytest.mark.parametrize("length", [128, 256, 512])
+@pytest.mark.parametrize(
+    ("length", "values"), [(128, False), (128, True), (192, True), (256, False), (384, True), (512, False)]
+)
 def test_hopper_kernels_fit_as_often_as_they_are_meant_to(compiled, monkeypatch, length, values):
     monkeypatch.setattr(hopper, "programs_a_head", lambda *_: 1)
     call = call_of(length, values=values)
@@ -130,12 +134,26 @@ def test_few_sequences_and_unaligned_tensors_are_left_to_the_other_kernels(monke
     monkeypatch.setattr(hopper, "_multiprocessors", lambda device: 132)
     call = call_of(128)
     enough = torch.zeros(66 * 128, 2, 64, dtype=torch.bfloat16)
-    assert hopper.takes(enough, call)
-    assert hopper.takes_back(enough, enough, call, symmetric=True)
-    assert not hopper.takes_back(enough, enough, call, symmetric=False)
-    assert not hopper.takes(enough[128:], call)
+    assert hopper.takes(enough, call, save_levels=True)
+    assert hopper.takes_back(enough, call, symmetric=True)
+    assert not hopper.takes_back(enough, call, symmetric=False)
+    assert not hopper.takes(enough[128:], call, save_levels=True)
+    odd = call_of(320), torch.zeros(66 * 320, 2, 64, dtype=torch.bfloat16)
+    assert hopper.takes(odd[1], odd[0], save_levels=False)
+    assert not hopper.takes(odd[1], odd[0], save_levels=True)  # there is no backward kernel for it
+    assert not hopper.takes(enough.to(torch.float16), call, save_levels=True)
     wider = torch.zeros(66 * 128, 2 * 64 + 4, dtype=torch.bfloat16)[:, : 2 * 64].unflatten(1, (2, 64))
-    assert not hopper.takes(wider, call)  # rows are no multiple of 16 bytes apart
-    expanded = torch.zeros(1, 1, 64, dtype=torch.bfloat16).expand(66 * 128, 2, 64)
-    assert not hopper.takes_back(expanded, enough, call, symmetric=True)
-    assert not hopper.takes(enough, call_of(128, rotary=True))
+    assert not hopper.takes(wider, call, save_levels=True)  # rows are no multiple of 16 bytes apart
+    assert not hopper.takes(enough[:1].expand(66 * 128, 2, 64), call, save_levels=True)
+    assert not hopper.takes(enough, call_of(128, rotary=True), save_levels=True)
+
+
+def test_what_runs_can_be_described_without_a_gpu():
+    said = one_tensor.describe(torch.bfloat16, head_width=64, max_length=128)
+    if not torch.cuda.is_available():
+        assert said.startswith("forward whole sequences, 128×128")
+        assert "backward resident" in said
+    said = one_tensor.describe(torch.bfloat16, head_width=64, max_length=128, packed=True, mean_length=30)
+    assert said.startswith("forward whole sequences to 64")
+    assert "longer one way" in said
+    assert "both ways" in one_tensor.describe(torch.float16, head_width=64, max_length=300)

@@ -21,7 +21,8 @@ def bias_gelu_forward(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     rows = x.numel() // width
     if rows:
         grid = (triton.cdiv(rows, ROWS), triton.cdiv(width, COLS))
-        bias_gelu_forward_kernel[grid](x, bias, y, rows, width, ROWS=ROWS, COLS=COLS, num_warps=4)
+        with torch.cuda.device_of(x):  # Triton launches on the current device
+            bias_gelu_forward_kernel[grid](x, bias, y, rows, width, ROWS=ROWS, COLS=COLS, num_warps=4)
     return y
 
 
@@ -41,9 +42,10 @@ def bias_gelu_backward(dy: torch.Tensor, x: torch.Tensor, bias: torch.Tensor) ->
     if parts:
         each = triton.cdiv(triton.cdiv(rows, parts), ROWS) * ROWS
         grid = (parts, triton.cdiv(width, BACKWARD_COLS))
-        bias_gelu_backward_kernel[grid](
-            x, bias, dy, dx, sums, rows, width, each, ROWS=ROWS, COLS=BACKWARD_COLS, num_warps=4
-        )
+        with torch.cuda.device_of(x):
+            bias_gelu_backward_kernel[grid](
+                x, bias, dy, dx, sums, rows, width, each, ROWS=ROWS, COLS=BACKWARD_COLS, num_warps=4
+            )
     return dx, sums.sum(0)
 
 

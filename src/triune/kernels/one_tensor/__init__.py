@@ -73,7 +73,7 @@ def describe(
     symmetric: bool = True,
     mean_length: float | None = None,
 ) -> str:
-    """Which kernels and tiles a shape gets.
+    """Which kernels and tiles a shape gets in training, on the current GPU, with sequences enough to fill it.
 
     `symmetric` is false with dropout, causal or key masks; `plain` with these, rotary positions or mask_diagonal.
     `mean_length` is that of a packed batch; unless it is given, half of the longest.
@@ -84,8 +84,9 @@ def describe(
     one_way, plain = symmetric and dtype == torch.bfloat16, plain and symmetric and not packed
     mean = (mean_length or max_length / 2) if packed else None
     parts = described(dtype.itemsize, one_way, head_width, max_length, plain, packed, mean)
-    if hopper.takes_shape(max_length, head_width, dtype, plain) and hopper.unusable(torch.device("cuda")) is None:
-        parts.update(hopper.described(max_length, one_way))
+    if torch.cuda.is_available() and hopper.takes_shape(max_length, head_width, dtype, plain):
+        if hopper.unusable(torch.device("cuda", torch.cuda.current_device())) is None:
+            parts.update(hopper.described(max_length, one_way))
     return "; ".join(f"{direction} {how}" for direction, how in parts.items())
 
 

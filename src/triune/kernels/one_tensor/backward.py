@@ -7,7 +7,7 @@ sequence, with dO the gradient of the output, P the weights, δ_i = dO_i·O_i an
     dS_j = value_j + c∘G_j             dc = ½·Σ_j S_j∘G_j             dv = Σ_i dO'_i∘O'_i / v
 
 The kernels work on dO = dO'∘v, the gradient before the value vector v (dO' and O' are those after it). The vector's
-own gradient then has v as a divisor; where v is zero a tiny number stands for it everywhere (launch.py).
+own gradient then has v as a divisor; where v is zero a tiny number stands for it everywhere (`value_factors`).
 
 `both_ways` computes that as it stands: three score-like products and two exponentials a pair of tokens. The scores of
 the two directions are the same number, but not the same after rounding: (S_i∘c)·S_j in the forward pass of row i,

@@ -8,6 +8,8 @@ import torch
 # How often each kernel was launched since this was last cleared: what ran, for whoever asks. A replayed CUDA graph or
 # a compiled function that does not call the operator again adds nothing.
 LAUNCHED: Counter[str] = Counter()
+# Of weights before they are normalised: what is below it, and its products with S, stay inside the type's range.
+LARGEST_SUM = {torch.bfloat16: 2.0**90, torch.float32: 2.0**90, torch.float16: 2.0**15}
 
 
 class Call(NamedTuple):

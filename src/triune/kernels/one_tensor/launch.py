@@ -9,7 +9,7 @@ import triton
 
 from triune.kernels.one_tensor import hopper, tiles, tuning
 from triune.kernels.one_tensor.backward import backward_kernel, prepare_kernel
-from triune.kernels.one_tensor.call import ALL_FLAGS, LAUNCHED, SYMMETRIC_FLAGS, Call
+from triune.kernels.one_tensor.call import ALL_FLAGS, LARGEST_SUM, LAUNCHED, SYMMETRIC_FLAGS, Call
 from triune.kernels.one_tensor.forward import forward_kernel
 from triune.kernels.one_tensor.pieces import sum_parts_kernel
 from triune.kernels.one_tensor.resident import resident_backward_kernel, resident_forward_kernel
@@ -17,9 +17,7 @@ from triune.kernels.one_tensor.safe import safe_kernel
 from triune.kernels.one_tensor.short import short_backward_kernel, short_forward_kernel
 from triune.kernels.one_tensor.tiles import Tiles
 
-# Of weights before they are normalised: what is below it, and its products with S, stay inside the type's range.
-LARGEST_SUM = {torch.bfloat16: 2.0**90, torch.float32: 2.0**90, torch.float16: 2.0**15}
-SAFE_CHUNK = 64  # sequences whose marks one program of `safe_kernel` looks at
+SAFE_TOKENS = 4096  # of the sequences whose marks one program of `safe_kernel` looks at, and 64 sequences at most
 
 
 Whole = Literal["hopper", "resident", "short"]
@@ -55,7 +53,7 @@ def run_forward(
             shared.device,
         )
         short = None if chosen is None else False
-    if chosen is None and short is None and hopper.takes(shared, call):
+    if chosen is None and short is None and hopper.takes(shared, call, save_levels):
         LAUNCHED["hopper forward"] += 1
         hopper.run_forward(shared, call, output, levels)
         return output, levels
@@ -128,7 +126,7 @@ def run_backward(
     free = chosen is None and short is None  # nothing is forced
     if short is None:
         short = symmetric and tiles.is_short(length, width, bytes_each, call.packed)
-    if free and hopper.takes_back(d_output, shared, call, symmetric):
+    if free and hopper.takes_back(shared, call, symmetric):
         parts = [_whole("hopper", *tensors, call, None)]
     elif free and symmetric and tiles.is_mixed(length, width, bytes_each, call.mean_length(tokens)):
         tile = tiles.short_backward_tiles(tiles.MIXED_TILE)
@@ -185,7 +183,8 @@ def _whole(
         programs = hopper.programs_a_head(shape, sequences, shared)
     else:
         programs = _programs(chosen, sequences, shared)
-    checks = triton.cdiv(sequences, SAFE_CHUNK)
+    chunk = tiles.power_of_two(max(1, SAFE_TOKENS // call.max_length), 1, 64)
+    checks = triton.cdiv(sequences, chunk)
     number: dict[str, Any] = {"dtype": torch.float32, "device": shared.device}
     parts = torch.empty((programs + checks, 2, heads, width), **number)
     middle = torch.empty((sequences, heads), **number)
@@ -209,10 +208,10 @@ def _whole(
             *inputs[:3], output, *inputs[3:], middle, d_shared, parts, *strides, EVEN=call.is_even(128),
             STAGES=chosen.stages, **compiled_in, **call.flags("SCALED_VALUES"), **_options(chosen),
         )  # fmt: skip
-    delta = torch.empty((heads, tokens), **number)
+    scratch = torch.empty((2, heads, tokens), **number)
     safe_kernel[(checks * heads,)](
-        *inputs, delta, *places, parts[programs:], *strides, ROWS=tiles.power_of_two(call.max_length, 16, 64),
-        CHUNK=SAFE_CHUNK, **compiled_in, **call.flags(*SYMMETRIC_FLAGS), num_warps=4, num_stages=1,
+        *inputs[:4], *scratch, *places, parts[programs:], *strides, ROWS=tiles.power_of_two(call.max_length, 16, 64),
+        CHUNK=chunk, **compiled_in, **call.flags(*SYMMETRIC_FLAGS), num_warps=4, num_stages=1,
     )  # fmt: skip
     return parts[:, 0], parts[:, 1]
 
@@ -264,8 +263,8 @@ def _long(
 
 
 def _unhurried(chosen: Tiles, call: Call) -> Tiles:
-    """With rotary positions tiles are turned in the loop, and where it loads ahead Triton (3.6) writes one that a
-    product of the round before still reads: results differed from call to call. Without that they do not."""
+    """With rotary positions a tile is both turned and, as values, the right side of a product. Where the loop loads
+    ahead, Triton (3.6, 3.9) overwrites it while that product still reads: results differed from call to call."""
     return chosen if call.cos is None else chosen._replace(stages=1)
 
 
@@ -273,7 +272,8 @@ def _key(shared: torch.Tensor, call: Call) -> tuple[Any, ...]:
     """What the best tiles depend on."""
     flags = tuple(call.flags(*ALL_FLAGS).values())
     tokens = 0 if call.packed else shared.shape[0]  # of packed batches each has another number
-    return (shared.device, shared.dtype, tokens, *shared.shape[1:], call.max_length, *flags)
+    mixed = tiles.is_mixed(call.max_length, shared.shape[2], shared.element_size(), call.mean_length(shared.shape[0]))
+    return (shared.device, shared.dtype, tokens, mixed, *shared.shape[1:], call.max_length, *flags)
 
 
 def _or(tensor: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:

@@ -116,7 +116,8 @@ def one_tensor_forward(
     call = _call(
         score_scale, value_scale, cu_seqlens, key_mask, cos, sin, seed, max_length, dropout, causal, mask_diagonal
     )
-    return run_forward(_dense(shared), call, save_levels)
+    with torch.cuda.device_of(shared):  # Triton launches on the current device
+        return run_forward(_dense(shared), call, save_levels)
 
 
 @one_tensor_forward.register_fake
@@ -147,7 +148,9 @@ def one_tensor_backward(
     call = _call(
         score_scale, value_scale, cu_seqlens, key_mask, cos, sin, seed, max_length, dropout, causal, mask_diagonal
     )
-    return tuple(run_backward(_dense(d_output), _dense(shared), output.contiguous(), levels, call))  # type: ignore[return-value]
+    with torch.cuda.device_of(shared):
+        grads = run_backward(_dense(d_output), _dense(shared), output.contiguous(), levels, call)
+    return tuple(grads)  # type: ignore[return-value]
 
 
 @one_tensor_backward.register_fake

@@ -142,7 +142,7 @@ def sum_parts_kernel(
         stride = stride_v
     total = tl.zeros((CHUNK, D), tl.float32)
     for start in range(0, count, CHUNK):
-        rows = start + tl.arange(0, CHUNK)
+        rows = start + tl.arange(0, CHUNK).to(tl.int64)  # many parts may pass 2^31
         places = parts + rows[:, None] * stride + head * D + dims[None, :]
         total += tl.load(places, mask=(rows < count)[:, None], other=0.0)
     result = tl.sum(total, 0)

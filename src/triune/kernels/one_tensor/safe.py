@@ -13,12 +13,13 @@ COLS = tl.constexpr(16)
 
 
 @triton.jit
-def store_delta(
+def store_levels(
     c, v, S, DOut, L, Delta, Cos, Sin, stride, stride_d_out, rows, count,
     D: tl.constexpr, ROWS: tl.constexpr, SCALED_VALUES: tl.constexpr, ROTARY: tl.constexpr, NO_SELF: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """δ from weights and values, since not all of the kernels before have read the output."""
+    """Levels once more, and δ. Where scores are in the thousands, levels of a kernel that rounds S∘c another way are
+    not those of these weights, and δ from its output would not be theirs either."""
     dims = tl.arange(0, D)
     own = load_rows(S, rows, dims, stride, count, False)
     kind: tl.constexpr = own.dtype
@@ -27,7 +28,7 @@ def store_delta(
         own_scaled = (own_scaled * v[None, :]).to(kind)
     own_turned = rotated(own, S, Cos, Sin, rows, stride, count, D, ROTARY)
     query = (own_turned * (c * LOG2_E)[None, :]).to(kind)
-    level = tl.load(L + rows, mask=rows < count, other=float("inf"))
+    top = tl.full((ROWS,), float("-inf"), tl.float32)
     delta = tl.zeros((ROWS,), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     for start in range(0, count, COLS):
@@ -35,12 +36,18 @@ def store_delta(
         tile = load_rows(S, cols, dims, stride, count, False)
         turned = rotated(tile, S, Cos, Sin, cols, stride, count, D, ROTARY)
         scores = tl.dot(query, tl.trans(turned), input_precision=PRECISION)
-        weights = tl.exp2(tl.minimum(scores - level[:, None], 0.0))
-        weights = tl.where(seen(rows[:, None], cols[None, :], count, NO_SELF, False), weights, 0.0)
-        delta += tl.sum(weights * tl.dot(own_scaled, tl.trans(tile), input_precision=PRECISION), 1)
-        total += tl.sum(weights, 1)
-    # Levels this high are rounded so coarsely that weights do not sum to one: divided by their sum, δ is exact again.
-    tl.store(Delta + rows, delta / tl.where(total == 0.0, 1.0, total), mask=rows < count)
+        allowed = seen(rows[:, None], cols[None, :], count, NO_SELF, False)
+        scores = tl.where(allowed, scores, float("-inf"))
+        higher = tl.maximum(top, tl.max(scores, 1))
+        shift = tl.where(higher == float("-inf"), 0.0, higher)
+        fade = tl.exp2(top - shift)
+        weights = tl.exp2(scores - shift[:, None])
+        changes = tl.dot(own_scaled, tl.trans(tile), input_precision=PRECISION)
+        delta = delta * fade + tl.sum(weights * changes, 1)
+        total = total * fade + tl.sum(weights, 1)
+        top = higher
+    tl.store(L + rows, top + tl.log2(total), mask=rows < count)
+    tl.store(Delta + rows, delta / total, mask=rows < count)
 
 
 @triton.jit
@@ -50,7 +57,7 @@ def safe_kernel(
     D: tl.constexpr, ROWS: tl.constexpr, PACKED: tl.constexpr, SCALED_VALUES: tl.constexpr, ROTARY: tl.constexpr,
     NO_SELF: tl.constexpr, PRECISION: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """A program looks at the marks of `CHUNK` sequences of a head."""
+    """A program looks at the marks of `CHUNK` sequences of a head. `L` and `Delta` are scratch."""
     program = tl.program_id(0)
     head = (program % heads).to(tl.int64)  # its offsets may pass 2^31
     dims = tl.arange(0, D)
@@ -75,7 +82,7 @@ def safe_kernel(
                 sin = Sin + begin * (D // 2)
                 for start in range(0, count, ROWS):
                     rows = start + tl.arange(0, ROWS)
-                    store_delta(
+                    store_levels(
                         c, v, base, d_out, levels, deltas, cos, sin, stride_token, stride_d_out_token, rows, count,
                         D, ROWS, SCALED_VALUES, ROTARY, NO_SELF, PRECISION,
                     )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from triune.kernels.one_tensor.call import Call
+from triune.kernels.one_tensor.call import LARGEST_SUM, Call
 from triune.kernels.triton_here import capability, interpreted, no_triton
 
 TILE = 64
@@ -66,8 +66,14 @@ def takes_shape(length: int, head_width: int, dtype: torch.dtype, plain: bool) -
     return plain and head_width == TILE and dtype.itemsize == 2 and length % TILE == 0 and length // TILE in FORWARD
 
 
-def takes(shared: torch.Tensor, call: Call) -> bool:
-    """Whether the forward kernel runs this call."""
+def takes(shared: torch.Tensor, call: Call, save_levels: bool) -> bool:
+    """Whether the forward kernel runs this call; for training, only where the backward kernel does so too.
+
+    It rounds S∘c a little differently from the other kernels. Where scores are in the thousands that is a factor in
+    weights, and levels must be those of the kernel that uses them.
+    """
+    if save_levels and (shared.dtype != torch.bfloat16 or call.max_length // TILE not in BACKWARD):
+        return False
     if not takes_shape(call.max_length, shared.shape[2], shared.dtype, call.plain) or not _copied_by_engine(shared):
         return False
     if unusable(shared.device) is not None:
@@ -77,16 +83,15 @@ def takes(shared: torch.Tensor, call: Call) -> bool:
     return call.sequences(shared.shape[0]) * shared.shape[1] >= _multiprocessors(shared.device)
 
 
-def takes_back(d_output: torch.Tensor, shared: torch.Tensor, call: Call, symmetric: bool) -> bool:
+def takes_back(shared: torch.Tensor, call: Call, symmetric: bool) -> bool:
     """Whether the backward kernel does; `symmetric`: one exponential serves both directions (backward.py)."""
-    if not symmetric or shared.dtype != torch.bfloat16 or call.max_length // TILE not in BACKWARD:
-        return False
-    return takes(shared, call) and _copied_by_engine(d_output)
+    return symmetric and takes(shared, call, save_levels=True)
 
 
 def _copied_by_engine(tensor: torch.Tensor) -> bool:
     """Whether the tensor-copy engine can read it: heads beside each other, all in steps of 16 bytes."""
-    return tensor.stride(1) == TILE and tensor.stride(0) % 8 == 0 and tensor.data_ptr() % 16 == 0
+    beside = tensor.stride(1) == TILE and tensor.stride(0) >= tensor.shape[1] * TILE
+    return beside and tensor.stride(0) % 8 == 0 and tensor.data_ptr() % 16 == 0
 
 
 def run_forward(shared: torch.Tensor, call: Call, output: torch.Tensor, levels: torch.Tensor) -> None:
@@ -98,7 +103,7 @@ def run_forward(shared: torch.Tensor, call: Call, output: torch.Tensor, levels: 
     hopper_forward_kernel[(programs_a_head(shape, sequences, shared) * heads,)](
         _described(shared, TILE), _described(output, TILE), call.score_scale, _or(call.value_scale, shared), levels,
         tokens, sequences, heads, TILES=tiles, STAGES=shape.stages, SCALED_VALUES=call.value_scale is not None,
-        SAVE=levels.numel() > 0, AHEAD=shape.ahead, LIMIT=2.0**90 if shared.dtype == torch.bfloat16 else 2.0**15,
+        SAVE=levels.numel() > 0, AHEAD=shape.ahead, LIMIT=LARGEST_SUM[shared.dtype],
         **_options(shape),
     )  # fmt: skip
 
@@ -119,6 +124,7 @@ def run_backward(
     tokens, heads, _ = shared.shape
     tiles = call.max_length // TILE
     shape = BACKWARD[tiles]
+    d_output = d_output if _copied_by_engine(d_output) else d_output.contiguous()
     hopper_backward_kernel[(parts.shape[0] * heads,)](
         _described(shared, TILE), _described(d_output, TILE), _described(output, TILE),
         _described(d_shared, 16 * shape.warps), call.score_scale, _or(call.value_scale, shared), levels, middle, parts,
@@ -133,9 +139,9 @@ def programs_a_head(shape: Shape, sequences: int, shared: torch.Tensor) -> int:
 
 
 def described(length: int, symmetric: bool) -> dict[str, str]:
-    """What runs in each direction, in words; only the directions that run here."""
+    """What runs in each direction of a training step, in words; nothing where other kernels run."""
     tiles = length // TILE
-    kernels = {"forward": FORWARD, "backward": BACKWARD if symmetric else {}}
+    kernels = {"forward": FORWARD, "backward": BACKWARD} if symmetric and tiles in BACKWARD else {}
     return {
         direction: f"Hopper, {tiles} tiles resident, {shapes[tiles].warps} warps, {shapes[tiles].programs} programs"
         for direction, shapes in kernels.items()

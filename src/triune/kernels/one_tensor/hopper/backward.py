@@ -15,11 +15,19 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from triune.kernels.one_tensor.hopper.pieces import LOG2_E, barrier, halves, load_tile, seen_as, store_tile, times
+from triune.kernels.one_tensor.hopper.pieces import (
+    LOG2_E,
+    barrier,
+    halves,
+    load_tile,
+    seen_as,
+    store_tile,
+    times,
+    value_factors,
+)
 
 WIDEST = gl.constexpr(50.0)  # as in ../backward.py
 TOO_WIDE = gl.constexpr(1.0e30)
-TINY = gl.constexpr(1.0e-12)
 
 
 @gluon.jit
@@ -57,12 +65,6 @@ def store_sum(parts, place, WARPS: gl.constexpr):
     line: gl.constexpr = gl.BlockedLayout([1], [32], [WARPS], [0])
     parts = gl.convert_layout(gl.sum(gl.reshape(parts, [8 * WARPS, 64]), 0), line)
     gl.store(place + gl.arange(0, 64, line), parts)
-
-
-@gluon.jit
-def value_factors(V, layout: gl.constexpr):
-    v = gl.load(V + gl.arange(0, 64, layout)).to(gl.float32)
-    return gl.where(gl.abs(v) < TINY, TINY, v)
 
 
 @gluon.jit

@@ -24,6 +24,7 @@ from triune.kernels.one_tensor.hopper.pieces import (
     one_over,
     store_tile,
     times,
+    value_factors,
 )
 
 
@@ -137,7 +138,7 @@ def hopper_forward_kernel(
         # Kept in shared memory: registers are what programs are short of.
         line: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
         v = gl.allocate_shared_memory(gl.float32, [64], gl.SwizzledSharedLayout(1, 1, 1, [0]))
-        v.store(gl.load(V + head * 64 + gl.arange(0, 64, line)).to(gl.float32))
+        v.store(value_factors(V + head * 64, line))
     L += head.to(gl.int64) * tokens
     rows = gl.arange(0, 64, gl.SliceLayout(1, mma))
     stage = 0

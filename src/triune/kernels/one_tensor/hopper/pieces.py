@@ -5,6 +5,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import tma
 
 LOG2_E = gl.constexpr(1.4426950408889634)
+TINY = gl.constexpr(1.0e-12)
 # Triton 3.6 has other names: all threads of a program wait for each other; a tile from memory, and back to it.
 barrier = getattr(gl, "barrier", None) or gl.thread_barrier
 load_tile = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
@@ -43,6 +44,13 @@ def times(tile, high, low):
             "=r,r,r,r", [tile, high, low], dtype=gl.float16, is_pure=True, pack=2,
         )  # fmt: skip
     return product
+
+
+@gluon.jit
+def value_factors(V, layout: gl.constexpr):
+    """The value vector as all kernels use it: its gradient is divided by it, so zero becomes a tiny number."""
+    v = gl.load(V + gl.arange(0, 64, layout)).to(gl.float32)
+    return gl.where(gl.abs(v) < TINY, TINY, v)
 
 
 @gluon.jit
