@@ -14,7 +14,7 @@ from one_tensor_checks import Case, check, errors, poisoned_memory, relative  # 
 from triune import TriuneConfig, TriuneForMaskedLM  # noqa: E402
 from triune.kernels import one_tensor  # noqa: E402
 from triune.kernels.bias_gelu import bias_gelu  # noqa: E402
-from triune.kernels.one_tensor import hopper  # noqa: E402
+from triune.kernels.one_tensor import call, hopper  # noqa: E402
 from triune.kernels.one_tensor.reference import one_tensor_reference  # noqa: E402
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
@@ -33,7 +33,8 @@ MASKED = {**VARIANTS, "masked": {"masked": True}}
 @pytest.fixture(autouse=True)
 def small_gpu(monkeypatch):
     """The kernels that want a sequence for every multiprocessor take these few too, and programs go round."""
-    monkeypatch.setattr(hopper, "_multiprocessors", lambda device: 1)
+    monkeypatch.setattr(hopper, "multiprocessors", lambda device: 1)
+    monkeypatch.setattr(call, "multiprocessors", lambda device: 1)
 
 
 def on_gpu(lengths, **options):

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import torch
 
+from triune.kernels.triton_here import multiprocessors
+
 # How often each kernel was launched since this was last cleared: what ran, for whoever asks. A replayed CUDA graph or
 # a compiled function that does not call the operator again adds nothing.
 LAUNCHED: Counter[str] = Counter()
@@ -67,3 +69,13 @@ class Call(NamedTuple):
 
 ALL_FLAGS = ("PACKED", "SCALED_VALUES", "MASKED", "ROTARY", "CAUSAL", "NO_SELF", "DROPOUT")
 SYMMETRIC_FLAGS = ("PACKED", "SCALED_VALUES", "ROTARY", "NO_SELF")
+
+
+def programs_a_head(at_once: int, sequences: int, shared: torch.Tensor) -> int:
+    """Of a kernel whose programs stay, `at_once` on a multiprocessor: so many that all of them run at a time."""
+    return max(1, min(sequences, multiprocessors(shared.device) * at_once // shared.shape[1]))
+
+
+def pointer(tensor: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:
+    """A pointer that is never read where there is no tensor."""
+    return other if tensor is None else tensor

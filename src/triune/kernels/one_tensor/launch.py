@@ -1,7 +1,6 @@
 """From tensors to kernel launches: strides, grids, what is compiled in."""
 
 from collections.abc import Iterable
-from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -9,7 +8,15 @@ import triton
 
 from triune.kernels.one_tensor import hopper, tiles, tuning
 from triune.kernels.one_tensor.backward import backward_kernel, prepare_kernel
-from triune.kernels.one_tensor.call import ALL_FLAGS, LARGEST_SUM, LAUNCHED, SYMMETRIC_FLAGS, Call
+from triune.kernels.one_tensor.call import (
+    ALL_FLAGS,
+    LARGEST_SUM,
+    LAUNCHED,
+    SYMMETRIC_FLAGS,
+    Call,
+    pointer,
+    programs_a_head,
+)
 from triune.kernels.one_tensor.forward import forward_kernel
 from triune.kernels.one_tensor.pieces import sum_parts_kernel
 from triune.kernels.one_tensor.resident import resident_backward_kernel, resident_forward_kernel
@@ -40,8 +47,9 @@ def run_forward(
     if not tokens or not sequences:
         return output, levels
     pointers = (
-        shared, call.score_scale, _or(call.value_scale, shared), output, levels, _or(call.cu_seqlens, shared),
-        _or(call.key_mask, shared), _or(call.cos, shared), _or(call.sin, shared), _or(call.seed, shared),
+        shared, call.score_scale, pointer(call.value_scale, shared), output, levels, pointer(call.cu_seqlens, shared),
+        pointer(call.key_mask, shared), pointer(call.cos, shared), pointer(call.sin, shared),
+        pointer(call.seed, shared),
     )  # fmt: skip
     strides = (shared.stride(0), shared.stride(1), tokens, length)
     if chosen is None and short is None and tuning.is_enabled():
@@ -60,7 +68,7 @@ def run_forward(
     if short is None and tiles.is_resident(length, width, shared.element_size(), call.plain, tiles.RESIDENT_FORWARD):
         chosen = chosen or tiles.RESIDENT_TILES
         LAUNCHED["resident forward"] += 1
-        resident_forward_kernel[(_programs(chosen, sequences, shared) * heads,)](
+        resident_forward_kernel[(programs_a_head(chosen.programs, sequences, shared) * heads,)](
             *pointers[:5], *strides, sequences, heads, D=width, EVEN=call.is_even(256), SAVE=save_levels,
             PRECISION="ieee", STAGES=chosen.stages, **call.flags("SCALED_VALUES"), **_options(chosen),
         )  # fmt: skip
@@ -72,7 +80,7 @@ def run_forward(
     if short:
         tile = _unhurried(chosen or tiles.short_forward_tiles(tiles.MIXED_TILE if mixed else length), call)
         LAUNCHED["short forward"] += 1
-        short_forward_kernel[(_programs(tile, sequences, shared) * heads,)](
+        short_forward_kernel[(programs_a_head(tile.programs, sequences, shared) * heads,)](
             *pointers, *strides, sequences, heads, 1.0 - call.dropout,
             TILE=tile.rows, EVEN=call.is_even(tile.rows), STAGES=tile.stages, **compiled_in, **_options(tile),
         )  # fmt: skip
@@ -156,7 +164,7 @@ def _sum(
     d_score = torch.empty((heads, width), dtype=torch.float32, device=shared.device)
     d_value = torch.empty((heads if scaled else 0, width), dtype=torch.float32, device=shared.device)
     sum_parts_kernel[(heads, 2 if scaled else 1)](
-        parts_c, parts_v, _or(call.value_scale, shared), d_score, d_value,
+        parts_c, parts_v, pointer(call.value_scale, shared), d_score, d_value,
         parts_c.shape[0], parts_v.shape[0], parts_c.stride(0), parts_v.stride(0), heads,
         D=width, CHUNK=64, SCALED_VALUES=scaled, num_warps=8,
     )  # fmt: skip
@@ -180,9 +188,9 @@ def _whole(
     chosen = _unhurried(chosen or usual, call)
     if how == "hopper":
         shape = hopper.BACKWARD[call.max_length // hopper.TILE]
-        programs = hopper.programs_a_head(shape, sequences, shared)
+        programs = programs_a_head(shape.programs, sequences, shared)
     else:
-        programs = _programs(chosen, sequences, shared)
+        programs = programs_a_head(chosen.programs, sequences, shared)
     chunk = tiles.power_of_two(max(1, SAFE_TOKENS // call.max_length), 1, 64)
     checks = triton.cdiv(sequences, chunk)
     number: dict[str, Any] = {"dtype": torch.float32, "device": shared.device}
@@ -192,8 +200,8 @@ def _whole(
         shared.stride(0), shared.stride(1), d_output.stride(0), d_output.stride(1), tokens, call.max_length, sequences,
         heads,
     )  # fmt: skip
-    inputs = (shared, call.score_scale, _or(call.value_scale, shared), d_output, levels)
-    places = (middle, _or(call.cu_seqlens, shared), _or(call.cos, shared), _or(call.sin, shared), d_shared)
+    inputs = (shared, call.score_scale, pointer(call.value_scale, shared), d_output, levels)
+    places = (middle, pointer(call.cu_seqlens, shared), pointer(call.cos, shared), pointer(call.sin, shared), d_shared)
     compiled_in: dict[str, Any] = {"D": width, "PRECISION": _precision(shared.dtype)}
     LAUNCHED[f"{how} backward"] += 1
     if how == "hopper":
@@ -236,7 +244,7 @@ def _long(
     middle = torch.empty((sequences, heads), **number)
     rescaled = symmetric or call.value_scale is not None
     scaled = torch.empty_like(d_shared) if rescaled else d_output
-    cu_seqlens, value_scale = _or(call.cu_seqlens, shared), _or(call.value_scale, shared)
+    cu_seqlens, value_scale = pointer(call.cu_seqlens, shared), pointer(call.value_scale, shared)
     prepared_rows = tiles.power_of_two(length, 16, 64)
     blocks = triton.cdiv(length, prepared_rows)
     parts_v = torch.empty((sequences * blocks if call.value_scale is not None else 0, heads, width), **number)
@@ -250,8 +258,8 @@ def _long(
     parts_c = torch.empty((sequences * row_blocks, heads, width), **number)
     LAUNCHED[f"backward, {'one way' if symmetric else 'both ways'}"] += 1
     backward_kernel[(sequences * row_blocks * heads,)](
-        shared, call.score_scale, levels, delta, scaled, middle, cu_seqlens, _or(call.key_mask, shared),
-        _or(call.cos, shared), _or(call.sin, shared), _or(call.seed, shared), d_shared, parts_c,
+        shared, call.score_scale, levels, delta, scaled, middle, cu_seqlens, pointer(call.key_mask, shared),
+        pointer(call.cos, shared), pointer(call.sin, shared), pointer(call.seed, shared), d_shared, parts_c,
         shared.stride(0), shared.stride(1), scaled.stride(0), scaled.stride(1), tokens, length, row_blocks, heads,
         1.0 - call.dropout,
         D=width, ROWS=chosen.rows, COLS=chosen.cols, SAFE_COLS=min(chosen.cols, 32), STAGES=chosen.stages,
@@ -276,11 +284,6 @@ def _key(shared: torch.Tensor, call: Call) -> tuple[Any, ...]:
     return (shared.device, shared.dtype, tokens, mixed, *shared.shape[1:], call.max_length, *flags)
 
 
-def _or(tensor: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:
-    """A pointer that is never read where there is no tensor."""
-    return other if tensor is None else tensor
-
-
 def _precision(dtype: torch.dtype) -> str:
     # Of float32 products only; the setting that PyTorch's own matrix products follow (reading the older `allow_tf32`
     # is an error where the newer one was set).
@@ -295,13 +298,3 @@ def _options(chosen: Tiles) -> dict[str, Any]:
     if chosen.registers:
         options["maxnreg"] = chosen.registers
     return options
-
-
-@cache
-def _multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
-
-
-def _programs(chosen: Tiles, sequences: int, shared: torch.Tensor) -> int:
-    """Programs a head, so that all of them run at a time."""
-    return max(1, min(sequences, _multiprocessors(shared.device) * chosen.programs // shared.shape[1]))

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from triune.kernels.one_tensor.call import LARGEST_SUM, Call
-from triune.kernels.triton_here import capability, interpreted, no_triton
+from triune.kernels.one_tensor.call import LARGEST_SUM, Call, pointer, programs_a_head
+from triune.kernels.triton_here import capability, interpreted, multiprocessors, no_triton
 
 TILE = 64
 LONGEST = 512
@@ -80,7 +80,7 @@ def takes(shared: torch.Tensor, call: Call, save_levels: bool) -> bool:
         return False
     # A program has a whole sequence: where there are few, kernels that share one out among programs keep more of the
     # GPU busy.
-    return call.sequences(shared.shape[0]) * shared.shape[1] >= _multiprocessors(shared.device)
+    return call.sequences(shared.shape[0]) * shared.shape[1] >= multiprocessors(shared.device)
 
 
 def takes_back(shared: torch.Tensor, call: Call, symmetric: bool) -> bool:
@@ -100,8 +100,8 @@ def run_forward(shared: torch.Tensor, call: Call, output: torch.Tensor, levels: 
     tokens, heads, _ = shared.shape
     tiles, sequences = call.max_length // TILE, call.sequences(tokens)
     shape = FORWARD[tiles]
-    hopper_forward_kernel[(programs_a_head(shape, sequences, shared) * heads,)](
-        _described(shared, TILE), _described(output, TILE), call.score_scale, _or(call.value_scale, shared), levels,
+    hopper_forward_kernel[(programs_a_head(shape.programs, sequences, shared) * heads,)](
+        _described(shared, TILE), _described(output, TILE), call.score_scale, pointer(call.value_scale, shared), levels,
         tokens, sequences, heads, TILES=tiles, STAGES=shape.stages, SCALED_VALUES=call.value_scale is not None,
         SAVE=levels.numel() > 0, AHEAD=shape.ahead, LIMIT=LARGEST_SUM[shared.dtype],
         **_options(shape),
@@ -127,15 +127,10 @@ def run_backward(
     d_output = d_output if _copied_by_engine(d_output) else d_output.contiguous()
     hopper_backward_kernel[(parts.shape[0] * heads,)](
         _described(shared, TILE), _described(d_output, TILE), _described(output, TILE),
-        _described(d_shared, 16 * shape.warps), call.score_scale, _or(call.value_scale, shared), levels, middle, parts,
-        tokens, call.sequences(tokens), heads, TILES=tiles, SCALED_VALUES=call.value_scale is not None,
+        _described(d_shared, 16 * shape.warps), call.score_scale, pointer(call.value_scale, shared), levels, middle,
+        parts, tokens, call.sequences(tokens), heads, TILES=tiles, SCALED_VALUES=call.value_scale is not None,
         WARPS=shape.warps, **_options(shape),
     )  # fmt: skip
-
-
-def programs_a_head(shape: Shape, sequences: int, shared: torch.Tensor) -> int:
-    """So many that all of them run at a time."""
-    return max(1, min(sequences, _multiprocessors(shared.device) * shape.programs // shared.shape[1]))
 
 
 def described(length: int, symmetric: bool) -> dict[str, str]:
@@ -147,11 +142,6 @@ def described(length: int, symmetric: bool) -> dict[str, str]:
         for direction, shapes in kernels.items()
         if tiles in shapes
     }
-
-
-@cache
-def _multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def _described(tensor: torch.Tensor, rows: int) -> Any:
@@ -167,10 +157,6 @@ def _layout() -> Any:
     from triton.experimental.gluon.language import NVMMASharedLayout
 
     return NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
-
-
-def _or(tensor: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:
-    return other if tensor is None else tensor
 
 
 def _options(shape: Shape) -> dict[str, int]:
