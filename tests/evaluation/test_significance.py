@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from triune.errors import TriuneError
+from triune.evaluation.grouping import drawn_weights, groups_of, weights_of_seeds
 from triune.evaluation.metrics import METRICS, score
 from triune.evaluation.significance import (
     Comparison,
@@ -228,3 +229,84 @@ def test_mistakes_are_told_in_one_line(metric, of_a, of_b, labels, said):
     assert "\n" not in str(caught.value)
     with pytest.raises(TriuneError, match="0 resamples"):
         permutation_test(pair(0.7, 0.8), 0)
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "groups"),
+    [
+        (["x"] * 3, ["y"] * 3, [0, 0, 0]),
+        (["x1", "x2", "x3", "x1", "x2"], ["y1", "y2", "y3", "y1", "y2"], [0, 1, 2, 0, 1]),
+        (["x", "x", "x"], ["y1", "y2", "y3"], [0, 0, 0]),  # the one of A is in all of them
+        (["x1", "x2", "x3"], ["y1", "y1", "y3"], [0, 0, 1]),
+        (["x1", "x2", "x2", "x3"], ["y1", "y1", "y2", "y2"], [0, 0, 0, 0]),  # by way of others
+        (["x"], ["x"], [0]),
+    ],
+)
+def test_seeds_that_share_a_model_are_one_group(of_a, of_b, groups):
+    assert groups_of(of_a, of_b) == groups
+
+
+def of_pretrainings(draw, groups, spread=3.0, noise=1.0, examples=40):
+    """Scores of two equal kinds: what a pre-training is by chance is in all of its fine-tunings."""
+    groups = np.asarray(groups)
+
+    def side():
+        by_chance = draw.normal(0, spread, groups.max() + 1)[groups]
+        return 50 + (by_chance + draw.normal(0, noise, len(groups)))[:, None] + np.zeros(examples)
+
+    return side(), side()
+
+
+def test_fine_tunings_of_one_pretraining_are_not_counted_as_runs():
+    """Two equal kinds: at 5 %, one in twenty is found over pre-trainings, and far more over their fine-tunings."""
+    groups, draw = [0, 1, 2, 0, 1, 2], np.random.default_rng(0)
+    found = {"pre-trainings": [], "fine-tunings": []}
+    for _ in range(600):
+        of_a, of_b = of_pretrainings(draw, groups)
+        found["pre-trainings"].append(seed_test(Paired("x", "mean", "A", "B", of_a, of_b, groups=groups)).p)
+        found["fine-tunings"].append(seed_test(Paired("x", "mean", "A", "B", of_a, of_b)).p)
+    low, high = stats.binom(600, 0.05).ppf([0.0005, 0.9995]) / 600
+    assert (
+        low
+        <= np.mean(np.array(found["pre-trainings"]) < 0.05)
+        <= high
+        < np.mean(np.array(found["fine-tunings"]) < 0.05)
+    )
+
+
+def test_each_pretraining_weighs_the_same():
+    """Three seeds of one, one of the other: 1, 2, 3 and 10 are 2 and 10, whose mean is 6."""
+    of_a = np.full((4, 5), 50.0)
+    of_b = of_a + np.array([[1.0], [2.0], [3.0], [10.0]])
+    both = Paired("x", "mean", "A", "B", of_a, of_b, groups=[7, 7, 7, 4])
+    bootstrap, over = paired_bootstrap(both, 4000), seed_test(both)
+    assert both.pretrainings == 2
+    assert bootstrap.effect == over.effect == pytest.approx(6)
+    assert over.p == pytest.approx(stats.ttest_1samp([2, 10], 0).pvalue)
+    low, high = bootstrap.interval  # one draw in four takes the second twice, one in four the first twice
+    assert high == pytest.approx(10)
+    assert 1 <= low <= 2
+
+
+def test_a_bootstrap_draws_pretrainings_and_then_their_seeds():
+    weights = drawn_weights(np.random.default_rng(0), 20_000, np.array([0, 1, 1, 1]))
+    assert weights.sum(axis=1) == pytest.approx(np.ones(20_000))
+    assert weights.mean(axis=0) == pytest.approx(weights_of_seeds(np.array([0, 1, 1, 1])), abs=0.01)
+    assert (weights[:, 0] == 1).mean() == pytest.approx(0.25, abs=0.01)  # both draws are the first group
+    # With the second group drawn once or twice, three draws of its seeds each: one of them has all the weight rarely.
+    assert (weights[:, 1] == 1).mean() == pytest.approx(0.25 * (1 / 27) ** 2, abs=0.002)
+
+
+def test_one_pretraining_changes_nothing_and_several_are_said():
+    plain = pair(0.8, 0.83, seeds=4)
+    fields = ("rte", "accuracy", "standard", "shared", *plain._predictions(), plain.labels)
+    (before,), (once,), (twice,) = (
+        compare_all([one], resamples=200) for one in (plain, Paired(*fields, [0] * 4), Paired(*fields, [0, 1, 0, 1]))
+    )
+    assert before == once
+    assert "pretrainings" not in before.to_dict()
+    assert (twice.pretrainings, twice.seeds) == (2, 4)
+    assert twice.p_seeds != before.p_seeds
+    assert Comparison.from_dict(json.loads(json.dumps(twice.to_dict()))) == twice
+    with pytest.raises(TriuneError, match="groups do not fit 4 seeds"):
+        Paired(*fields, [0, 1])

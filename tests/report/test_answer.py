@@ -5,6 +5,7 @@ import pytest
 from tests.report import made
 from triune.report.answer import headline, short_answer, statements
 from triune.report.gather import gather
+from triune.report.sections import sections
 
 
 def said(found):
@@ -149,3 +150,67 @@ def test_other_operators_beyond_arithmetic_are_a_warning(tmp_path):
     rewrite(tmp_path / "cola.json", add)
     text = said(gather([tmp_path]))["Training time"].text
     assert "Read it with care: others save more than arithmetic gives, symmetric 20.0 % (arithmetic 8.0 %)." in text
+
+
+def write_rounds(folder, finetunings=6, pretrainings=3, lost=10.0):
+    """Shared is worse by about `lost` rows and 0.3 nats; fine-tuning seeds take turns at the pre-trained models."""
+    for number in range(1, pretrainings + 1):
+        for operator, loss in (("standard", 1.3), ("shared", 1.6)):
+            made.write_run(folder / "runs" / operator / f"seed-{number}", operator, loss + number**2 / 100, number)
+    made.write_run(folder / "runs" / "shared" / "seed-1", "shared", 1.65, 1)
+    for seed in range(1, finetunings + 1):
+        model = (seed - 1) % pretrainings + 1
+        for operator, wrong in (("standard", 20 + seed), ("shared", round(20 + lost) + 2 * seed)):
+            for task in made.TASKS:
+                sha = {"model_sha256": f"{operator}-{model}"}
+                made.task_record(folder / "tasks", task, operator, seed, wrong, **sha)
+
+
+def test_several_pretrainings_are_what_is_counted(tmp_path):
+    write_rounds(tmp_path, finetunings=5)
+    statements = said(gather([tmp_path]))
+    text = statements["Tasks"].text
+    assert "over examples and over 3 pre-trainings (5 fine-tunings), corrected for all 3 comparisons" in text
+    # Student's t with 2 degrees of freedom at 0.05 / 3, two-sided, is 7.65; over the root of 3
+    assert "with 3 pre-trainings and 3 comparisons" in text
+    assert "more than 4.4 times its standard deviation over pre-trainings" in text
+    assert "pre-trained once" not in text
+    assert "over fine-tunings of one pre-training" not in text
+
+
+def test_the_primary_comparison_is_named_where_there_are_several_pretrainings(tmp_path, gathered):
+    assert "Primary comparison" not in said(gathered)
+    write_rounds(tmp_path)
+    one = said(gather([tmp_path]))["Primary comparison"]
+    assert "shared against standard on validation loss and on the mean score" in one.text
+    assert "corrected for the two (Holm); all other comparisons are secondary" in one.text
+    assert "Validation loss +0.313 nats [" in one.text  # 0.34, 0.3 and 0.3
+    # 10 + seed more rows of 200: 6.25, 6.75 and 7.25 points as means of seeds 1 and 4, 2 and 5, 3 and 6
+    assert "Mean score over 3 tasks −6.75 points [" in one.text
+    assert "over 3 pre-trainings (6 fine-tunings): a difference is shown" in one.text
+    assert one.leans == "standard"
+
+
+def test_a_task_of_one_pretraining_among_others_is_said(tmp_path):
+    write_rounds(tmp_path)
+    for operator in ("standard", "shared"):
+        for seed in (2, 3, 5, 6):
+            (tmp_path / "tasks" / "sst2" / operator / f"seed-{seed}" / "record.json").unlink()
+    text = said(gather([tmp_path]))["Tasks"].text
+    assert "over 1 to 3 pre-trainings (2 to 6 fine-tunings)" in text
+    assert "The test on SST-2 is over fine-tunings of one pre-training" in text
+
+
+def test_noise_and_transfer_count_pretrainings_too(tmp_path):
+    write_rounds(tmp_path, finetunings=4, pretrainings=2)
+    for model, drop in (("standard", 30.0), ("shared", 10.0)):
+        for seed in range(1, 5):
+            made.noise_record(tmp_path / "noise", "mnli", model, seed, drop + seed)
+            made.transfer_record(tmp_path / "transfer", "mnli", model, seed, {"mnli": 20 + seed, "mrpc": 60})
+    found = gather([tmp_path])
+    compared = [*found.comparisons, *found.noise_comparisons, *found.transfer_comparisons]
+    assert {(one.pretrainings, one.seeds) for one in compared} == {(2, 4)}
+    (levels,) = [table for section in sections(found) for table in section.tables if "Table 5" in table.title]
+    # Drops of 31 to 34 points: seeds 1 and 3 of one pre-training, 2 and 4 of the other, so 32 and 33 with t = 12.71
+    assert levels.rows[-1][1] == "57.45 ± 6.35"
+    assert any("Seeds: 4, of pre-trainings: standard 2, shared 2." in note for note in levels.notes)

@@ -7,6 +7,7 @@ from typing import Any
 
 from triune import operators
 from triune.errors import TriuneError, one_line
+from triune.evaluation.grouping import groups_of
 from triune.evaluation.significance import Comparison, Paired, compare_all
 from triune.files import write_text
 
@@ -15,6 +16,8 @@ RECORD = "record.json"
 DEV = "dev.json"
 SCORES = "scores.json"
 REFERENCE = "standard"
+
+Started = dict[tuple[str, str, int], Any]  # by task, model and seed of a fine-tuning: the pre-trained model
 
 
 def read_records(out: Path) -> list[dict[str, Any]]:
@@ -55,6 +58,11 @@ def compare_records(out: Path, records: Sequence[dict[str, Any]], reference: str
     return compare_all(pairs) if pairs else []
 
 
+def started_from(finetuned: Sequence[dict[str, Any]]) -> Started:
+    """The checksum of the pre-trained model behind each fine-tuning: those of one are no independent runs."""
+    return {(one["task"], one["model"], one["seed"]): one.get("model_sha256") for one in finetuned}
+
+
 def write_scores(out: Path, records: Sequence[dict[str, Any]], comparisons: Sequence[Comparison]) -> Path:
     kept = [{key: value for key, value in record.items() if key not in ("recipe", "history")} for record in records]
     text = json.dumps({"records": kept, "comparisons": [one.to_dict() for one in comparisons]}, indent=1)
@@ -73,7 +81,8 @@ def _pair(out: Path, reference: list[dict[str, Any]], model: list[dict[str, Any]
     else:
         metric, name, labels, scale = one["metric"], "predictions", first["labels"], None
     values = [[[v * scale for v in kept[name]] if scale else kept[name] for kept in side] for side in sides]
-    return Paired(one["task_title"], metric, reference[0]["model"], one["model"], values[0], values[1], labels)
+    groups = groups_of(*([record.get("model_sha256") for record in side] for side in (reference, model)))
+    return Paired(one["task_title"], metric, reference[0]["model"], one["model"], values[0], values[1], labels, groups)
 
 
 def _kept(out: Path, record: dict[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """Is a difference between two models on one task real? Tests over examples, over seeds, and over both."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from triune.errors import TriuneError
+from triune.evaluation.grouping import drawn_weights, means_of_groups, weights_of_seeds
 from triune.evaluation.metrics import METRICS, Array, Metric, checked, metric_named
 from triune.evaluation.weighted import weighted_scorer
 
@@ -25,6 +26,9 @@ class Paired:
 
     Predictions are (seeds, examples), or (examples,) for one seed. With the metric `mean` they are scores of examples
     (SQuAD: F1 of each question), in the unit that the effect shall have, and there are no labels.
+
+    `groups` says which pre-training each seed is of (`grouping.groups_of`). With several, pre-trainings are the sample
+    and weigh the same, however many fine-tunings each has; with one, or where it is not said, the seeds are.
     """
 
     task: str
@@ -34,6 +38,8 @@ class Paired:
     predictions_a: Any
     predictions_b: Any
     labels: Any = None
+    groups: Any = None
+    pretrainings: int = field(init=False, default=1)
 
     def __post_init__(self) -> None:
         metric = _SCORES if self.metric == "mean" else metric_named(self.metric)
@@ -43,6 +49,7 @@ class Paired:
         shape_a, shape_b = self.predictions_a.shape, self.predictions_b.shape
         if shape_a != shape_b or len(shape_a) != 2:
             raise TriuneError(f"{where}: predictions of {shape_a} and {shape_b} (seeds, examples) do not pair up")
+        self._set_groups(where)
         if metric is _SCORES:
             self.labels = None
             return
@@ -53,6 +60,19 @@ class Paired:
             raise TriuneError(
                 f"{where}: {self.labels.shape} labels do not fit {shape_a[1]} examples: give one for each"
             )
+
+    def _set_groups(self, where: str) -> None:
+        alone = np.arange(self.seeds)
+        groups = alone if self.groups is None else np.asarray(self.groups)
+        if groups.shape != alone.shape:
+            raise TriuneError(f"{where}: {groups.shape} groups do not fit {self.seeds} seeds: give one for each")
+        self.pretrainings = 1 if self.groups is None else len(np.unique(groups))
+        self.groups = groups if self.pretrainings > 1 else alone
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether some seeds are of one pre-training and others of another."""
+        return len(np.unique(self.groups)) < self.seeds
 
     @property
     def seeds(self) -> int:
@@ -67,6 +87,10 @@ class Paired:
         everything = np.ones((1, self.examples))
         score_a, score_b = (weighted_scorer(self.metric, self.labels, p) for p in self._predictions())
         return (score_b(everything) - score_a(everything))[0]
+
+    def independent_differences(self) -> Array:
+        """B − A for each seed, or for each pre-training where there are several: the mean of its seeds."""
+        return means_of_groups(self.differences(), self.groups)
 
     def _predictions(self) -> tuple[Array, Array]:
         return self.predictions_a, self.predictions_b
@@ -88,14 +112,17 @@ def paired_bootstrap(pair: Paired, resamples: int = RESAMPLES, seed: int = 0) ->
 
     def drawn(rows: int) -> Array:
         example_weights = _counts(generator, rows, pair.examples)
-        seed_weights = _counts(generator, rows, pair.seeds) / pair.seeds
+        if pair.is_grouped:
+            seed_weights = drawn_weights(generator, rows, pair.groups)
+        else:
+            seed_weights = _counts(generator, rows, pair.seeds) / pair.seeds
         return ((score_b(example_weights) - score_a(example_weights)) * seed_weights).sum(axis=1)
 
     effects = _in_chunks(drawn, resamples, pair.examples)
     low, high = np.percentile(effects, [2.5, 97.5])
     tail = min((effects <= _EQUAL).sum(), (effects >= -_EQUAL).sum())
     p = min(1.0, 2 * (int(tail) + 1) / (resamples + 1))
-    return Difference(float(pair.differences().mean()), (float(low), float(high)), p)
+    return Difference(float(pair.independent_differences().mean()), (float(low), float(high)), p)
 
 
 def permutation_test(pair: Paired, permutations: int = RESAMPLES, seed: int = 0) -> float:
@@ -107,7 +134,8 @@ def permutation_test(pair: Paired, permutations: int = RESAMPLES, seed: int = 0)
 
     def effect(swapped: Array) -> Array:
         as_a = np.concatenate([1 - swapped, swapped], axis=1)
-        return (scorer(1 - as_a) - scorer(as_a)).mean(axis=1)
+        differences = scorer(1 - as_a) - scorer(as_a)
+        return differences @ weights_of_seeds(pair.groups) if pair.is_grouped else differences.mean(axis=1)
 
     def drawn(rows: int) -> Array:
         return effect(generator.integers(0, 2, (rows, pair.examples)).astype(np.float64))
@@ -118,12 +146,15 @@ def permutation_test(pair: Paired, permutations: int = RESAMPLES, seed: int = 0)
 
 
 def seed_test(pair: Paired) -> Difference:
-    """Paired t test over seeds, with its 95 % interval; interval and p are None with fewer than two seeds."""
-    return differences_test(pair.differences())
+    """Paired t test over seeds, or over pre-trainings where there are several, with its 95 % interval.
+
+    Interval and p are None with fewer than two seeds.
+    """
+    return differences_test(pair.independent_differences())
 
 
 def differences_test(differences: Array) -> Difference:
-    """One difference a seed: is their mean zero?
+    """One difference a seed, all independent: is their mean zero?
 
     Where all seeds differ by exactly the same amount (small development sets), a t test would claim certainty. Then p
     is that of the sign test, 2^(1 − seeds), or 1 for no difference at all, and there is no interval.
@@ -173,7 +204,7 @@ class Comparison:
     metric: str
     a: str
     b: str
-    effect: float  # B − A, in percentage points, mean over seeds
+    effect: float  # B − A, in percentage points, mean over seeds, or over the means of pre-trainings
     interval: tuple[float, float]  # 95 %, bootstrap over seeds and examples
     p_examples: float
     p_bootstrap: float
@@ -185,9 +216,13 @@ class Comparison:
     p_holm: float
     better: str | None  # the model that is shown to be better, if one is
     verdict: str
+    pretrainings: int = 1  # where there are several, p_seeds is over them
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "interval": list(self.interval)}
+        values = {**asdict(self), "interval": list(self.interval)}
+        if self.pretrainings == 1:
+            del values["pretrainings"]
+        return values
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Comparison":
@@ -236,6 +271,7 @@ def _compare(pair: Paired, resamples: int, permutations: int, seed: int) -> Comp
         p_holm=p,
         better=None,
         verdict="",
+        pretrainings=pair.pretrainings,
     )
 
 

@@ -1,12 +1,13 @@
 """The short answer: what the records support, in plain words, and nothing more."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from triune.evaluation.comparing import REFERENCE
 from triune.evaluation.significance import ALPHA, Comparison, Paired, seed_test
+from triune.report.answer_primary import primary_statement
 from triune.report.answer_time import time_statement
 from triune.report.gather import Gathered, gather
 from triune.report.scores import signed
@@ -63,8 +64,10 @@ def headline(found: Gathered) -> str:
 
 
 def statements(found: Gathered) -> list[Statement]:
+    primary = primary_statement(found)
     return [
         _what_was_run(found),
+        *([primary] if primary else []),
         _parameters(found),
         _loss(found),
         _tasks(found),
@@ -161,19 +164,39 @@ def _tasks(found: Gathered) -> Statement:
             models=_models(found, "finetuning"),
         )
     tested = [one for one in found.comparisons if {one.a, one.b} == set(pair)]
-    seeds = min(one.seeds for one in tested)
+    seeds, pretrainings = min(one.seeds for one in tested), max(one.pretrainings for one in tested)
+    over = f"{seeds} fine-tuning seed{'' if seeds == 1 else 's'}"
+    if pretrainings > 1:
+        over = f"{_span(one.pretrainings for one in tested)} pre-trainings "
+        over += f"({_span(one.seeds for one in tested)} fine-tunings)"
     text = (
-        f"{counted(tally, pair)} Tested over examples and over {seeds} fine-tuning seed{'' if seeds == 1 else 's'}, "
+        f"{counted(tally, pair)} Tested over examples and over {over}, "
         f"corrected for all {len(found.comparisons)} comparisons (Holm)."
     )
     text += f" {_largest(tested, pair)}"
-    if seeds > 1:
+    if pretrainings > 1:
+        text += f" {_power(pretrainings, len(found.comparisons), 'pre-trainings')}"
+    elif seeds > 1:
         text += f" {_power(seeds, len(found.comparisons))}"
     else:
         text += " With one seed nothing is said about the noise of training."
-    if all(_checkpoints(found, label) == 1 for label in pair):
-        text += " Each was pre-trained once: this is about these two pre-trained models, not yet about the two kinds."
-    return Statement("Tasks", text, "table-1", tally.leans)
+    return Statement("Tasks", text + _pretrained_once(found, tested, pair), "table-1", tally.leans)
+
+
+def _pretrained_once(found: Gathered, tested: Sequence[Comparison], pair: tuple[str, str]) -> str:
+    once = [label for label in pair if _checkpoints(found, label) == 1]
+    if len(once) == 2:
+        return " Each was pre-trained once: this is about these two pre-trained models, not yet about the two kinds."
+    if tasks := [one.task for one in tested if one.pretrainings == 1]:
+        where = "" if len(tasks) == len(tested) else f" on {', '.join(tasks)}"
+        return f" The test{where} is over fine-tunings of one pre-training: it is about that, not yet about the kinds."
+    return ""
+
+
+def _span(numbers: Iterable[int]) -> str:
+    found = sorted(numbers)
+    low, high = found[0], found[-1]
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def _largest(tested: Sequence[Comparison], pair: tuple[str, str]) -> str:
@@ -187,15 +210,15 @@ def _largest(tested: Sequence[Comparison], pair: tuple[str, str]) -> str:
     return what + ("shown." if one.better else "not shown." if len(tested) == 1 else "not shown either.")
 
 
-def _power(seeds: int, comparisons: int) -> str:
+def _power(seeds: int, comparisons: int, what: str = "seeds") -> str:
     """What the test over seeds asks of the clearest of the differences, which Holm corrects by their number."""
     from scipy import stats
 
     factor = stats.t.ppf(1 - ALPHA / (2 * comparisons), seeds - 1) / seeds**0.5
     return (
-        f"The design sets a limit: with {seeds} seeds and {comparisons} comparison{'' if comparisons == 1 else 's'} "
+        f"The design sets a limit: with {seeds} {what} and {comparisons} comparison{'' if comparisons == 1 else 's'} "
         f"even the clearest difference is shown only if its mean is more than {factor:.1f} times its standard "
-        "deviation over seeds."
+        f"deviation over {what}."
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from triune import operators
 from triune.data.tasks import POCKET, get_task, task_names
 from triune.errors import TriuneError, one_line, shown
-from triune.evaluation.comparing import DEV, RECORD, SCORES, compare_records
+from triune.evaluation.comparing import DEV, RECORD, SCORES, Started, compare_records, started_from
 from triune.evaluation.significance import Comparison
 from triune.report.noise import noise_comparisons
 from triune.report.pretraining import run_record
@@ -94,12 +94,17 @@ class Gathered:
         return compare_records(Path(), self["finetuning"]) if self["finetuning"] else []
 
     @cached_property
+    def started(self) -> Started:
+        """The pre-trained model that each fine-tuned one started from."""
+        return started_from(self["finetuning"])
+
+    @cached_property
     def noise_comparisons(self) -> list[Comparison]:
-        return noise_comparisons(self["noise"]) if self["noise"] else []
+        return noise_comparisons(self["noise"], self.started) if self["noise"] else []
 
     @cached_property
     def transfer_comparisons(self) -> list[Comparison]:
-        return transfer_comparisons(self["transfer"]) if self["transfer"] else []
+        return transfer_comparisons(self["transfer"], self.started) if self["transfer"] else []
 
 
 def gather(roots: Sequence[Path]) -> Gathered:

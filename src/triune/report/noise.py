@@ -9,7 +9,8 @@ from typing import Any
 from triune import operators
 from triune.benchmarks.paper import TABLE_5, TABLE_5_LEVELS, TABLE_5_NOTE
 from triune.errors import TriuneError
-from triune.evaluation.comparing import REFERENCE
+from triune.evaluation.comparing import REFERENCE, Started
+from triune.evaluation.grouping import groups_of
 from triune.evaluation.significance import ONE_SEED, Comparison, Paired, compare_all
 from triune.report.scores import comparison_table, files_of
 from triune.report.tables import Table
@@ -29,29 +30,35 @@ _INTERVAL = (
     "± is half of a 95 % interval: Student's t over seeds, each seed being the mean of its draws. Seeds are the "
     "sample; more draws make the mean of a seed more exact and do not count as more seeds."
 )
+_INTERVAL_OF_GROUPS = (
+    "± is half of a 95 % interval: Student's t over pre-trainings, each being the mean of its fine-tunings and draws. "
+    "Pre-trainings are the sample; more fine-tunings or draws make the mean of one more exact and do not count as more."
+)
 _NO_INTERVAL = f"{ONE_SEED.capitalize()}, and there is no interval."
 
 
-def noise_tables(records: Sequence[Record], comparisons: Sequence[Comparison] | None = None) -> list[Table]:
+def noise_tables(
+    records: Sequence[Record], comparisons: Sequence[Comparison] | None = None, started: Started | None = None
+) -> list[Table]:
     """What is compared is tested here unless `comparisons` has it already."""
     if not records:
         return []
-    study = _Study(records)
+    study = _Study(records, started)
     tables = [_levels(study, task) for task in study.tasks if study.has(task, GAUSSIAN)]
     tables.append(_summary(study))
-    tested = noise_comparisons(records) if comparisons is None else comparisons
+    tested = noise_comparisons(records, started) if comparisons is None else comparisons
     if tested:
         tables.append(_differences(study, tested))
     return tables
 
 
-def noise_comparisons(records: Sequence[Record]) -> list[Comparison]:
+def noise_comparisons(records: Sequence[Record], started: Started | None = None) -> list[Comparison]:
     """Every model against the reference: who loses less under each kind of noise; Holm-corrected together.
 
     What is compared is (share right under the curve) − (right without noise) of every example, in percentage points. A
     kind that changed no input is left out: there is nothing to be tested.
     """
-    study = _Study(records)
+    study = _Study(records, started)
     pairs = []
     for task in study.tasks:
         for kind in study.kinds(task):
@@ -60,15 +67,17 @@ def noise_comparisons(records: Sequence[Record]) -> list[Comparison]:
                 seeds = sorted(sides[0].keys() & sides[1].keys())
                 paired = [[side[seed] for seed in seeds] for side in sides]
                 if seeds and study.is_tested(task, kind):
-                    pairs.append(_pair(study.name(task, kind), kind, *paired))
+                    groups = groups_of(*([study.model_behind(one) for one in side] for side in paired))
+                    pairs.append(_pair(study.name(task, kind), kind, paired[0], paired[1], groups))
     return compare_all(pairs) if pairs else []
 
 
 class _Study:
     """The records by task, model and kind of noise."""
 
-    def __init__(self, records: Sequence[Record]) -> None:
+    def __init__(self, records: Sequence[Record], started: Started | None = None) -> None:
         self.records = records
+        self.started = started or {}
         self.models = operators.in_order(dict.fromkeys(record["model"] for record in records))
         self.reference = REFERENCE if REFERENCE in self.models else self.models[0]
         self.others = [name for name in self.models if name != self.reference]
@@ -82,6 +91,27 @@ class _Study:
             for record in self.records
             if record["task"] == task and model in (None, record["model"]) and (kind is None or kind in record["area"])
         ]
+
+    def model_behind(self, record: Record) -> Any:
+        """The pre-trained one; None where no fine-tuning says it."""
+        return self.started.get((record["task"], record["model"], record["seed"]))
+
+    def pretrainings(self, records: Sequence[Record]) -> int:
+        return len({self.model_behind(one) for one in records})
+
+    def mean(self, found: Sequence[tuple[Record, float]]) -> str:
+        """Of one value a record, or of one a pre-training where there are several."""
+        by_model: dict[Any, list[float]] = {}
+        for record, value in found:
+            by_model.setdefault(self.model_behind(record), []).append(value)
+        several = [mean(values) for values in by_model.values()]
+        return _mean(several if len(several) > 1 else [value for _, value in found])
+
+    @property
+    def interval(self) -> str:
+        """What ± stands for."""
+        several = any(self.pretrainings(self.of(task, model)) > 1 for task in self.tasks for model in self.models)
+        return _INTERVAL_OF_GROUPS if several else _INTERVAL
 
     def has(self, task: str, kind: str) -> bool:
         return bool(self.of(task, kind=kind))
@@ -115,7 +145,7 @@ def _levels(study: _Study, task: str) -> Table:
         table.columns.append(model)
         ours = study.of(task, model, GAUSSIAN)
         for number, level in enumerate(levels):
-            table.rows[number].append(_mean(_at(ours, level)))
+            table.rows[number].append(study.mean(_at(ours, level)))
             _add_sources(table, number, ours)
     for operator, scores in TABLE_5.get(task, {}).items():
         table.columns.append(f"paper, {operator}")
@@ -160,9 +190,10 @@ def _summary(study: _Study) -> Table:
                 kept = [one["retention"][kind] for one in ours]
                 table.rows.append([title, KIND_TITLES[kind], model])
                 for values in ([one["clean"] for one in ours], [one["area"][kind] for one in ours], kept):
-                    table.rows[-1].append("–" if None in values else _mean(values))
+                    paired = list(zip(ours, values, strict=True))
+                    table.rows[-1].append("–" if None in values else study.mean(paired))
                     _add_sources(table, len(table.rows) - 1, ours)
-    table.notes.append(_INTERVAL if any("±" in row[3] for row in table.rows) else _NO_INTERVAL)
+    table.notes.append(study.interval if any("±" in row[3] for row in table.rows) else _NO_INTERVAL)
     if flat:
         table.notes.append(
             f"Flat because no token is changed (an uncased tokenizer undoes a change of case): {', '.join(flat)}."
@@ -196,7 +227,7 @@ def _differences(study: _Study, comparisons: Sequence[Comparison]) -> Table:
     return table
 
 
-def _pair(name: str, kind: str, reference: list[Record], model: list[Record]) -> Paired:
+def _pair(name: str, kind: str, reference: list[Record], model: list[Record], groups: list[int]) -> Paired:
     both = (*reference, *model)
     if len({json.dumps([one["settings"], one["examples"]["ids"]], sort_keys=True) for one in both}) > 1:
         raise TriuneError(
@@ -210,13 +241,13 @@ def _pair(name: str, kind: str, reference: list[Record], model: list[Record]) ->
         ]
         for side in (reference, model)
     ]
-    return Paired(name, "mean", reference[0]["model"], model[0]["model"], *sides)
+    return Paired(name, "mean", reference[0]["model"], model[0]["model"], sides[0], sides[1], groups=groups)
 
 
-def _at(records: Sequence[Record], level: float) -> list[float]:
+def _at(records: Sequence[Record], level: float) -> list[tuple[Record, float]]:
     """For each seed that has the level the mean over its draws."""
-    points = [point for record in records for point in record["curves"][GAUSSIAN] if point["level"] == level]
-    return [mean(point["scores"]) for point in points]
+    points = [(one, point) for one in records for point in one["curves"][GAUSSIAN] if point["level"] == level]
+    return [(one, mean(point["scores"])) for one, point in points]
 
 
 def _mean(values: Sequence[float]) -> str:
@@ -237,7 +268,10 @@ def _seed_notes(study: _Study, task: str, models: Sequence[str]) -> list[str]:
     if max(counts) == 1:
         return [_NO_INTERVAL]
     which = f"{next(iter(counts))}" if len(counts) == 1 else ", ".join(f"{m} {len(its)}" for m, its in seeds.items())
-    return [f"Seeds: {which}. {_INTERVAL}"]
+    groups = {model: study.pretrainings(study.of(task, model, GAUSSIAN)) for model in models}
+    if max(groups.values()) > 1:
+        which += f", of pre-trainings: {', '.join(f'{model} {count}' for model, count in groups.items())}"
+    return [f"Seeds: {which}. {study.interval}"]
 
 
 def _draws(count: int) -> str:

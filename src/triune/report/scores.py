@@ -70,16 +70,34 @@ def comparison_table(
     """`corrected_for` is given where the table shows a part of the comparisons that were corrected together."""
     whole = "all {} comparisons of this table" if corrected_for is None else "{} comparisons, of which these are a part"
     family = whole.format(len(comparisons) if corrected_for is None else corrected_for)
+    several = any(one.pretrainings > 1 for one in comparisons)
+    what = "pre-trainings" if several else "seeds"
+    counts = "pre-trainings (fine-tunings)" if several else "seeds"
     table = Table(
         "Differences",
-        ["task", "models (A, B)", "verdict", "B − A (95 %)", "p, examples", "p, seeds", "p, Holm", "seeds", "examples"],
+        [
+            "task",
+            "models (A, B)",
+            "verdict",
+            "B − A (95 %)",
+            "p, examples",
+            f"p, {what}",
+            "p, Holm",
+            counts,
+            "examples",
+        ],
         text_columns=3,
         notes=[
-            "B − A in percentage points, with a bootstrap interval over seeds and examples. The larger of the two p "
-            "values decides: over examples (permutation) and over seeds (paired t test). Holm: corrected for "
+            f"B − A in percentage points, with a bootstrap interval over {what} and examples. The larger of the two p "
+            f"values decides: over examples (permutation) and over {what} (paired t test). Holm: corrected for "
             f"{family}; a difference is shown below {ALPHA}. Where none is shown, the models need not be equal."
         ],
     )
+    if several:
+        table.notes.append(
+            "Fine-tunings of one pre-trained model are no independent runs: each pre-training counts once, with the "
+            "mean of its fine-tunings. Where there is one pre-training, p is over its fine-tunings."
+        )
     for comparison in comparisons:
         low, high = comparison.interval
         tested = [one for one in records if concerns(comparison, one)]
@@ -94,7 +112,7 @@ def comparison_table(
                 _p(comparison.p_examples),
                 _p(comparison.p_seeds),
                 _p(comparison.p_holm),
-                str(comparison.seeds),
+                f"{comparison.pretrainings} ({comparison.seeds})" if several else str(comparison.seeds),
                 f"{comparison.examples:,}",
             ]
         )

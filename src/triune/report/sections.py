@@ -179,7 +179,7 @@ def _table_5(found: Gathered) -> Section:
     )
     if records := found["noise"]:
         section.charts = figures.noise_charts(records, found)
-        section.tables = noise_tables(records, found.noise_comparisons)
+        section.tables = noise_tables(records, found.noise_comparisons, found.started)
         section.conditions = noise_conditions(records)
     return section
 

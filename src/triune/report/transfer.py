@@ -7,7 +7,8 @@ from typing import Any
 from triune import operators
 from triune.benchmarks.paper import TABLE_6, TABLE_6_NOTE, TABLE_6_TASKS
 from triune.errors import TriuneError
-from triune.evaluation.comparing import REFERENCE
+from triune.evaluation.comparing import REFERENCE, Started
+from triune.evaluation.grouping import groups_of
 from triune.evaluation.significance import ALPHA, ONE_SEED, Comparison, Paired, compare_all
 from triune.report.scores import files_of, mean_and_spread, signed
 from triune.report.tables import Table
@@ -43,8 +44,9 @@ def transfer_tables(records: Sequence[Record], comparisons: Sequence[Comparison]
     return tables
 
 
-def transfer_comparisons(records: Sequence[Record]) -> list[Comparison]:
+def transfer_comparisons(records: Sequence[Record], started: Started | None = None) -> list[Comparison]:
     """Every model against the reference in every cell, over the seeds that both have; Holm-corrected together."""
+    started = started or {}
     study = _Study(records)
     pairs = []
     for source in study.sources:
@@ -54,7 +56,9 @@ def transfer_comparisons(records: Sequence[Record]) -> list[Comparison]:
                 seeds = sorted(ours.keys() & theirs.keys())
                 if seeds:
                     sides = [[one[seed] for seed in seeds] for one in (theirs, ours)]
-                    pairs.append(_pair(study.cell_name(source, column), study.reference, model, *sides))
+                    models = [[started.get((source, one, seed)) for seed in seeds] for one in (study.reference, model)]
+                    name = study.cell_name(source, column)
+                    pairs.append(_pair(name, study.reference, model, sides[0], sides[1], groups_of(*models)))
     return compare_all(pairs) if pairs else []
 
 
@@ -231,11 +235,11 @@ def _add_sources(table: Table, row: int, column: int, found: list[tuple[Record, 
         table.sources[row, column] = files
 
 
-def _pair(name: str, a: str, b: str, theirs: list[Record], ours: list[Record]) -> Paired:
+def _pair(name: str, a: str, b: str, theirs: list[Record], ours: list[Record], groups: list[int]) -> Paired:
     if len({json.dumps(target["ids"]) for target in (*theirs, *ours)}) > 1:
         raise TriuneError(f"{name}: models were scored on different development sets and cannot be paired")
     values = [[[100.0 * one for one in target["right"]] for target in side] for side in (theirs, ours)]
-    return Paired(name, "mean", a, b, values[0], values[1])
+    return Paired(name, "mean", a, b, values[0], values[1], groups=groups)
 
 
 def _paper_order(titles: dict[str, str]) -> dict[str, str]:
