@@ -1,4 +1,10 @@
+import pytest
+
+from tests.report import made
+from triune.errors import TriuneError
 from triune.report.ablations import ablation_tables
+from triune.report.answer import statements
+from triune.report.gather import gather
 
 
 def variant(name, losses, p=None):
@@ -40,3 +46,21 @@ def test_variants_that_learnt_nothing_are_named():
     assert "their order says nothing: a." in table.notes[-1]
     assert "One seed: no significance can be told." in table.notes
     assert not any("says nothing" in note for note in ablation_tables(record(variant("standard", [3.0])))[0].notes)
+
+
+def test_differences_are_from_what_a_variant_is_compared_with(tmp_path):
+    rotary = variant("shared-rotary", [2.6, 2.6], 0.01) | {"against": "rotary"}
+    both = record(variant("standard", [3.0, 3.2]), variant("rotary", [2.5, 2.5], 0.01), rotary)
+    (table,) = ablation_tables(both)
+    assert table.columns[4] == "difference (from)"
+    assert [row[4] for row in table.rows] == ["−0.600 (standard)", "+0.100 (rotary)", ""]
+    assert "against the variant in brackets" in table.notes[1]
+    for one in both["variants"]:
+        one["validation_losses"] = [one["validation_loss"]] * 2
+    made.write(tmp_path / "ablations.json", both)
+    text = next(one.text for one in statements(gather([tmp_path])) if one.topic == "Ablations")
+    assert "shown to differ from standard: rotary; from rotary: shared-rotary." in text
+    rotary["against"] = "rotray"
+    made.write(tmp_path / "ablations.json", both)
+    with pytest.raises(TriuneError, match="there is no variant 'rotray'"):
+        gather([tmp_path])

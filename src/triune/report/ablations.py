@@ -10,29 +10,31 @@ HARDLY = 0.2  # nats below the unigram entropy
 
 
 def ablation_tables(record: dict[str, Any]) -> list[Table]:
-    """Variants in the order of their loss, against the reference."""
-    seeds = record["seeds"]
+    """Variants in the order of their loss, each against the reference, or against what it is to be compared with."""
+    seeds, names = record["seeds"], {one["name"]: one for one in record["variants"]}
+    several = any(one.get("against") for one in record["variants"])
     folder = record.get("file", "").rpartition("/")[0]
     table = Table(
         "Ablations and controls" + (f": {record['list']}" if "list" in record else ""),
-        ["variant", "what it is", "parameters", "validation loss", f"− {record['reference']}", "p, Holm"],
+        ["variant", "what it is", "parameters", "validation loss", _difference_title(record, several), "p, Holm"],
         text_columns=2,
         notes=[
             f"Masked-LM loss in nats after {record['steps']:,} steps ({record['tokens']:,} tokens), "
             f"{'mean ± standard deviation over ' if len(seeds) > 1 else ''}{len(seeds)} "
             f"{'seeds' if len(seeds) > 1 else 'seed'}; same text, order and masks for all. Unigram entropy: "
             f"{record['unigram_entropy']:.3f}. So short a training shows how fast a variant learns, not where it ends.",
-            f"p: paired t test over seeds against {record['reference']}, corrected for all variants; a difference is "
-            f"shown below {ALPHA} (†)."
+            f"p: paired t test over seeds against {_compared_with(record, several)}, corrected for all variants; a "
+            f"difference is shown below {ALPHA} (†)."
             if len(seeds) > 1
             else "One seed: no significance can be told.",
         ],
     )
     variants = sorted(record["variants"], key=lambda one: one["validation_loss"])
-    reference = next(one for one in variants if one["name"] == record["reference"])
     for number, one in enumerate(variants):
         spread = "" if one["deviation"] is None else f" ± {one['deviation']:.3f}"
-        difference = one["validation_loss"] - reference["validation_loss"]
+        compared = compared_with(record, one)
+        difference = one["validation_loss"] - names[compared]["validation_loss"]
+        said = f"{difference:+.3f}".replace("-", "−") + (f" ({compared})" if several else "")
         p = one["p_holm"]
         table.rows.append(
             [
@@ -40,7 +42,7 @@ def ablation_tables(record: dict[str, Any]) -> list[Table]:
                 one["about"],
                 f"{one['parameters']:,}",
                 f"{one['validation_loss']:.3f}{spread}",
-                "" if one is reference else f"{difference:+.3f}".replace("-", "−"),
+                "" if compared == one["name"] else said,
                 "–" if p is None else ("< 0.001" if p < 0.001 else f"{p:.3f}") + (" †" if p < ALPHA else ""),
             ]
         )
@@ -54,3 +56,16 @@ def ablation_tables(record: dict[str, Any]) -> list[Table]:
             f"and their order says nothing: {', '.join(stuck)}."
         )
     return [table]
+
+
+def compared_with(record: dict[str, Any], variant: dict[str, Any]) -> str:
+    """The variant that another is tested against; the reference is compared with none but itself."""
+    return str(variant.get("against") or record["reference"])
+
+
+def _difference_title(record: dict[str, Any], several: bool) -> str:
+    return "difference (from)" if several else f"− {record['reference']}"
+
+
+def _compared_with(record: dict[str, Any], several: bool) -> str:
+    return "the variant in brackets" if several else str(record["reference"])

@@ -7,6 +7,7 @@ from typing import Any
 
 from triune.evaluation.comparing import REFERENCE
 from triune.evaluation.significance import ALPHA, Comparison, Paired, seed_test
+from triune.report.answer_ablations import ablations_statement
 from triune.report.answer_primary import primary_statement
 from triune.report.answer_time import time_statement
 from triune.report.gather import Gathered, gather
@@ -74,7 +75,7 @@ def statements(found: Gathered) -> list[Statement]:
         _noise(found),
         _transfer(found),
         time_statement(found),
-        _ablations(found),
+        ablations_statement(found),
     ]
 
 
@@ -131,14 +132,16 @@ def _loss(found: Gathered) -> Statement:
             "triune pretrain RECIPE --data BLOCKS --out RUN",
             models=[run["label"] for run in runs],
         )
-    a, b = (mean(one.values()) for one in losses)
+    seeds = sorted(losses[0].keys() & losses[1].keys())
+    # Seeds that one of them lacks would be in one mean and not in the other.
+    a, b = (mean(one[seed] for seed in seeds) if seeds else mean(one.values()) for one in losses)
     difference = f"{'+' if b > a else '−'}{abs(b - a):.3f}"
     said = f"Validation loss {b:.3f} nats with {pair[1]}, {a:.3f} with {pair[0]} ({difference})."
-    seeds = sorted(losses[0].keys() & losses[1].keys())
     if len(seeds) < 2:
-        return Statement(
-            "Pre-training loss", f"{said} One pre-training run of each: no significance can be told.", "figure-2"
-        )
+        what = "One pre-training run of each"
+        if max(map(len, losses)) > 1:
+            what = f"Of seed {seeds[0]}, the only one of both" if seeds else "Means of different seeds"
+        return Statement("Pre-training loss", f"{said} {what}: no significance can be told.", "figure-2")
     sides = [[[one[seed]] for seed in seeds] for one in losses]
     p = seed_test(Paired("validation loss", "mean", pair[0], pair[1], sides[0], sides[1])).p
     shown = p is not None and p < ALPHA
@@ -262,25 +265,3 @@ def _transfer(found: Gathered) -> Statement:
         )
     text = f"Trained on one task, tested on another. {counted(tally, pair, 'cells')}"
     return Statement("Other tasks", text, "table-6", tally.leans)
-
-
-def _ablations(found: Gathered) -> Statement:
-    said = []
-    for record in found["ablations"]:
-        ordered = sorted(record["variants"], key=lambda one: one["validation_loss"])
-        others = [one for one in ordered if one["name"] != record["reference"]]
-        best, worst = ordered[0]["name"], ordered[-1]["name"]
-        if any(one["p_holm"] is None for one in others):
-            text = (
-                f"Of {len(ordered)} variants {best} has the lowest validation loss, {worst} the highest; with one seed "
-                "no significance can be told."
-            )
-        elif differ := [one["name"] for one in others if one["p_holm"] < ALPHA]:
-            text = (
-                f"Of {len(ordered)} variants {best} has the lowest validation loss, {worst} the highest; shown to "
-                f"differ from {record['reference']}: {', '.join(differ)}."
-            )
-        else:
-            text = f"None of {len(others)} variants is shown to differ from {record['reference']}."
-        said.append(text)
-    return statement("Ablations", said, "ablations", "triune ablate RECIPE --data BLOCKS --out OUT", "fact")

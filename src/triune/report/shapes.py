@@ -123,6 +123,7 @@ _FORMS: dict[str, dict[str, Any]] = {
         "variants": [
             {
                 "name": TEXT,
+                "against?": TEXT,
                 "parameters": NUMBER,
                 "validation_loss": NUMBER,
                 "validation_losses": [NUMBER],
@@ -136,7 +137,12 @@ _FORMS: dict[str, dict[str, Any]] = {
 
 def wrong_form(study: str, record: dict[str, Any]) -> str | None:
     """The first thing in the record that its tables could not be made from, in words."""
-    return next(_wrong(record, _FORMS[study] | _ALL, ""), None)
+    wrong = next(_wrong(record, _FORMS[study] | _ALL, ""), None)
+    if wrong is None and study == "ablations":
+        names = [one["name"] for one in record["variants"]]
+        compared = [record["reference"], *(one.get("against") or names[0] for one in record["variants"])]
+        wrong = next((f"there is no variant '{name}'" for name in compared if name not in names), None)
+    return wrong
 
 
 def _wrong(value: Any, form: Any, name: str) -> Iterator[str]:

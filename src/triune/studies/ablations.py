@@ -33,6 +33,7 @@ class Variant:
     about: str
     set: tuple[str, ...]  # overrides of the recipe, as --set
     narrowed_to: str | None = None  # made narrower until it has as many parameters as this variant
+    against: str | None = None  # the variant that it is compared with, where that is not the reference of the list
 
     @property
     def sets_rate(self) -> bool:
@@ -53,7 +54,7 @@ def load_ablations(name: str) -> Ablations:
     try:
         written = yaml.safe_load(path.read_text(encoding="utf-8"))
         variants = tuple(
-            Variant(str(key), str(value["about"]), tuple(value["set"]), value.get("narrowed_to"))
+            Variant(str(key), str(value["about"]), tuple(value["set"]), value.get("narrowed_to"), value.get("against"))
             for key, value in written["variants"].items()
         )
         ablations = Ablations(path.stem, str(written.get("about", "")), str(written["reference"]), variants)
@@ -68,9 +69,14 @@ def load_ablations(name: str) -> Ablations:
     for name in names:  # a folder is called by it
         if not name.isprintable() or "/" in name or name.startswith("."):
             raise TriuneError(f"'{path}': a variant cannot be called '{shown(name)}'")
-    for wanted in [ablations.reference, *(variant.narrowed_to for variant in variants if variant.narrowed_to)]:
+    others = (other for variant in variants for other in (variant.narrowed_to, variant.against) if other is not None)
+    for wanted in [ablations.reference, *map(str, others)]:
         if wanted not in names:
             raise TriuneError(f"'{path}': there is no variant '{wanted}'{did_you_mean(wanted, names)}")
+    for variant in variants:
+        if variant.against == variant.name or (variant.against and variant.name == ablations.reference):
+            what = f"'{variant.name}' cannot be compared with '{variant.against}'"
+            raise TriuneError(f"'{path}': {what}: leave out its `against`")
     return ablations
 
 
@@ -121,7 +127,7 @@ def write_ablations(
         one.name: [json.loads(summary_file(one.name, seed).read_text()) for seed in seeds] for one in ablations.variants
     }
     losses = {name: [summary["validation_loss"] for summary in summaries] for name, summaries in runs.items()}
-    p_values = _tests(losses, ablations.reference)
+    p_values = _tests(losses, ablations)
     rows = []
     for variant in ablations.variants:
         first, own = runs[variant.name][0], losses[variant.name]
@@ -130,6 +136,7 @@ def write_ablations(
                 "name": variant.name,
                 "about": variant.about,
                 "set": list(variant.set),
+                **({"against": variant.against} if variant.against else {}),
                 "operator": first["operator"],
                 "parameters": first["parameters"],
                 "runs": [relpath(summary_file(variant.name, seed), out) for seed in seeds],
@@ -168,12 +175,13 @@ def _read(path: Path) -> Record | None:
         return None
 
 
-def _tests(losses: dict[str, list[float]], reference: str) -> dict[str, float]:
-    """Paired t tests over seeds (same data order and masks) against the reference, corrected for all of them."""
-    others = [name for name in losses if name != reference]
-    differences = [np.array(losses[name]) - np.array(losses[reference]) for name in others]
+def _tests(losses: dict[str, list[float]], ablations: Ablations) -> dict[str, float]:
+    """Paired t tests over seeds (same data order and masks), each against its own reference; corrected for all."""
+    others = [one for one in ablations.variants if one.name != ablations.reference]
+    compared = [(losses[one.name], losses[one.against or ablations.reference]) for one in others]
+    differences = [np.array(own) - np.array(theirs) for own, theirs in compared]
     p = [found for one in differences if (found := differences_test(one).p) is not None]
-    return dict(zip(others, holm(p), strict=True)) if p else {}
+    return dict(zip([one.name for one in others], holm(p), strict=True)) if p else {}
 
 
 def _parameters(recipe: Recipe, blocks: Blocks) -> int:

@@ -1,0 +1,45 @@
+"""What the short answer says of the ablations and controls."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from triune.evaluation.significance import ALPHA
+from triune.report.ablations import compared_with
+from triune.report.gather import Gathered
+from triune.report.statement import Statement, statement
+
+Record = dict[str, Any]
+
+
+def ablations_statement(found: Gathered) -> Statement:
+    said = []
+    for record in found["ablations"]:
+        ordered = sorted(record["variants"], key=lambda one: one["validation_loss"])
+        others = [one for one in ordered if one["name"] != record["reference"]]
+        best, worst = ordered[0]["name"], ordered[-1]["name"]
+        if any(one["p_holm"] is None for one in others):
+            text = (
+                f"Of {len(ordered)} variants {best} has the lowest validation loss, {worst} the highest; with one seed "
+                "no significance can be told."
+            )
+        elif differ := _that_differ(record, others):
+            named = "; from ".join(f"{other}: {', '.join(names)}" for other, names in differ.items())
+            text = (
+                f"Of {len(ordered)} variants {best} has the lowest validation loss, {worst} the highest; shown to "
+                f"differ from {named}."
+            )
+        else:
+            compared = dict.fromkeys(compared_with(record, one) for one in others)
+            what = "what it is compared with" if len(compared) > 1 else record["reference"]
+            text = f"None of {len(others)} variants is shown to differ from {what}."
+        said.append(text)
+    return statement("Ablations", said, "ablations", "triune ablate RECIPE --data BLOCKS --out OUT", "fact")
+
+
+def _that_differ(record: Record, variants: Sequence[Record]) -> dict[str, list[str]]:
+    """Variants by what they are shown to differ from."""
+    differ: dict[str, list[str]] = {}
+    for one in variants:
+        if one["p_holm"] < ALPHA:
+            differ.setdefault(compared_with(record, one), []).append(one["name"])
+    return differ
