@@ -214,3 +214,33 @@ def test_noise_and_transfer_count_pretrainings_too(tmp_path):
     # Drops of 31 to 34 points: seeds 1 and 3 of one pre-training, 2 and 4 of the other, so 32 and 33 with t = 12.71
     assert levels.rows[-1][1] == "57.45 ± 6.35"
     assert any("Seeds: 4, of pre-trainings: standard 2, shared 2." in note for note in levels.notes)
+
+
+def test_means_are_of_the_seeds_that_both_have(tmp_path):
+    write_rounds(tmp_path)
+    for name in ("seed-2", "seed-3"):
+        (tmp_path / "runs/shared" / name / "run.json").unlink()
+    found = gather([tmp_path])
+    text = said(found)["Pre-training loss"].text
+    assert text.startswith("Validation loss 1.650 nats with shared, 1.310 with standard (+0.340).")
+    assert "Of seed 1, the only one of both: no significance can be told." in text
+    figure_2, table_1 = (section.tables[0] for section in sections(found)[:2])
+    assert not [row for row in figure_2.rows if "mean" in row[0]]
+    assert "here all have: 1." in figure_2.notes[-1]
+    assert table_1.rows[0][2].startswith("88.25 ± ")  # 21 to 26 of 200 are wrong
+
+
+def test_a_seed_that_one_model_lacks_is_in_no_mean_of_table_1(tmp_path):
+    write_rounds(tmp_path)
+    for seed in (3, 6):
+        (tmp_path / f"tasks/mrpc/shared/seed-{seed}/record.json").unlink()
+    (tmp_path / "runs/shared/seed-3/run.json").unlink()
+    found = gather([tmp_path])
+    figure_2, table_1 = (section.tables[0] for section in sections(found)[:2])
+    rows = {row[0]: row for row in table_1.rows}
+    assert rows["MRPC"][2].startswith("88.50 ± ")  # of seeds 1, 2, 4 and 5: 23 wrong
+    assert rows["SST-2"][2].startswith("88.25 ± ")
+    assert "over 4 or 6 fine-tuning seeds of up to 3 pre-trainings, on each task those that" in " ".join(table_1.notes)
+    means = [row for row in figure_2.rows if "mean" in row[0]]
+    assert [row[0] for row in means] == ["standard, mean of 2 seeds", "shared, mean of 2 seeds"]
+    assert means[0][4].startswith("1.325 ± ")  # 1.31 and 1.34, without the 1.39 of seed 3

@@ -10,7 +10,7 @@ from triune.data.tasks import get_task, task_names
 from triune.evaluation.metrics import MEANS, mean_of
 from triune.evaluation.significance import ALPHA, Comparison
 from triune.report.means import mean_table
-from triune.report.scores import concerns, files_of
+from triune.report.scores import concerns, files_of, pretrainings, with_common_seeds
 from triune.report.tables import Table
 
 Record = dict[str, Any]
@@ -34,7 +34,7 @@ class Line:
 
 def glue_table(records: Sequence[Record], comparisons: Sequence[Comparison]) -> Table:
     """Table 1, transposed: a row a task, so that ours and theirs are neighbours."""
-    records = [one for one in records if one["kind"] != "span"]
+    records = with_common_seeds([one for one in records if one["kind"] != "span"])
     by_task = _by_task(records)
     names = [name for name in paper.TABLE_1_TASKS if name.removesuffix("-mm") in by_task]
     names += [name for name in by_task if name not in names]
@@ -63,7 +63,7 @@ def glue_table(records: Sequence[Record], comparisons: Sequence[Comparison]) -> 
 
 def squad_table(records: Sequence[Record], comparisons: Sequence[Comparison]) -> Table:
     """Table 2: exact match and F1; the paper's figures after TriviaQA are columns of their own."""
-    records = [one for one in records if one["kind"] == "span"]
+    records = with_common_seeds([one for one in records if one["kind"] == "span"])
     lines = []
     for name, ours in _by_task(records).items():
         for metric, title in SPAN_METRICS:
@@ -226,8 +226,11 @@ def _score_notes(records: Sequence[Record], comparisons: Sequence[Comparison]) -
     for one in records:
         by_cell[one["task"], one["model"]] = by_cell.get((one["task"], one["model"]), 0) + 1
     seeds = " or ".join(str(count) for count in sorted(set(by_cell.values())))
+    over = f"{seeds} fine-tuning seed{'' if seeds == '1' else 's'}"
+    if (most := pretrainings(records)) > 1:
+        over += f" of up to {most} pre-trainings, on each task those that all models have"
     notes = [
-        f"Ours in percent: mean ± standard deviation over {seeds} fine-tuning seed{'' if seeds == '1' else 's'}. The "
+        f"Ours in percent: mean ± standard deviation over {over}. The "
         "best epoch was chosen on the development set, on which the score is measured too: scores are somewhat too "
         "high."
     ]

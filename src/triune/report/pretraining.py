@@ -73,9 +73,14 @@ def runs_table(records: Sequence[Record]) -> Table:
         if record.get("file"):
             table.sources |= {(len(table.rows), column): (record["file"],) for column in range(1, len(table.columns))}
         table.rows.append([_name(record, records), *figures])
-    for label, runs in _by_label(records).items():
-        if len(runs) > 1:
-            _add_mean(table, label, runs)
+    by_label = _by_label(records)
+    common = set.intersection(*({run["seed"] for run in runs} for runs in by_label.values()))
+    if len(common) > 1:  # a mean with a seed that another model lacks is not to be set beside its mean
+        for label, runs in by_label.items():
+            _add_mean(table, label, [run for run in runs if run["seed"] in common])
+    if len(common) < (most := max(len(runs) for runs in by_label.values())) and most > 1:
+        said = ", ".join(map(str, sorted(common))) or "none"
+        table.notes.append(f"Means are only of seeds that all models have, two at least; here all have: {said}.")
     return table
 
 

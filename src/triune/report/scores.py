@@ -26,6 +26,28 @@ def files_of(records: Sequence[Record]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(record["file"] for record in records if record.get("file")))
 
 
+def pretrainings(records: Sequence[Record]) -> int:
+    """Of the model that has most."""
+    by_model: dict[str, set[Any]] = {}
+    for one in records:
+        by_model.setdefault(one["model"], set()).add(one.get("model_sha256"))
+    return max(map(len, by_model.values()), default=0)
+
+
+def with_common_seeds(records: list[Record]) -> list[Record]:
+    """Of several pre-trainings on each task only the seeds that all models have, so that their means can be compared.
+
+    Seeds take turns at the pre-trained models: one that a model lacks is a pre-training that it lacks.
+    """
+    if pretrainings(records) < 2:
+        return records
+    seeds: dict[str, dict[str, set[int]]] = {}
+    for one in records:
+        seeds.setdefault(one["task"], {}).setdefault(one["model"], set()).add(one["seed"])
+    common = {task: set.intersection(*by_model.values()) for task, by_model in seeds.items()}
+    return [one for one in records if one["seed"] in common[one["task"]] or not common[one["task"]]]
+
+
 def _scores(records: list[Record], comparisons: Sequence[Comparison]) -> Table:
     models = list(dict.fromkeys(record["model"] for record in records))
     columns = list(dict.fromkeys((record["task"], record["metric"]) for record in records))
