@@ -5,6 +5,9 @@ from triune.errors import TriuneError
 from triune.report.ablations import ablation_tables
 from triune.report.answer import statements
 from triune.report.gather import gather
+from triune.report.page import write_report
+from triune.report.sections import sections
+from triune.training.recipe import load_recipe
 
 
 def variant(name, losses, p=None):
@@ -64,3 +67,58 @@ def test_differences_are_from_what_a_variant_is_compared_with(tmp_path):
     made.write(tmp_path / "ablations.json", both)
     with pytest.raises(TriuneError, match="there is no variant 'rotray'"):
         gather([tmp_path])
+
+
+def test_variants_of_a_list_without_record_are_shown_beside_one_that_has(tmp_path):
+    made.write_ablations(tmp_path / "ablations")
+    made.write_run(tmp_path / "ablations" / "rolled" / "seed-1", "shared", 2.1)
+    (section,) = [one for one in sections(gather([tmp_path])) if one.id == "ablations"]
+    assert [table.title for table in section.tables] == ["Ablations and controls", "Variants of one recipe"]
+    assert [row[0] for row in section.tables[1].rows] == ["rolled"]
+
+
+def write_search(folder, losses):
+    for rate, loss in losses.items():
+        summary = {"study": "rates", "identity": "", "operator": "shared", "learning_rate": rate}
+        found = {"validation_loss": loss, "unigram_entropy": 4.36, "steps": 10}
+        made.write(folder / f"{rate:g}" / "summary.json", summary | (found if loss else {"diverged": "not finite"}))
+
+
+def test_the_search_of_rates_is_shown(tmp_path):
+    made.write_ablations(tmp_path / "ablations")
+    write_search(tmp_path / "rates" / "standard", {1e-4: 3.0, 1e-3: 2.5, 1e-2: None})
+    write_search(tmp_path / "rates" / "shared", {1e-4: 3.0, 1e-3: 2.9, 1e-2: 2.8})
+    write_search(tmp_path / "rates" / "rolled", {1e-4: 4.5, 1e-3: 4.3, 1e-2: 4.4})
+    write_search(tmp_path / "rates" / "begun", {1e-4: 3.0})
+    write_search(tmp_path / "rates" / "lost", {1e-4: None, 1e-3: None, 1e-2: None})
+    found = gather([tmp_path])
+    tables = {table.title: table for section in sections(found) for table in section.tables}
+    search = tables["Search of learning rates"]
+    assert search.columns == ["model", "0.0001", "0.001", "0.01", "chosen"]
+    rows = {row[0]: row[1:] for row in search.rows}
+    assert rows["standard"] == ["3.000", "2.500", "diverged", "0.001"]
+    assert rows["shared"][-1] == "0.01, at the edge"
+    assert rows["begun"] == ["3.000", "–", "–", "not finished"]
+    assert rows["lost"] == ["diverged"] * 3 + ["–"]
+    assert search.notes[1].endswith(": shared.")
+    assert search.notes[2].endswith("little more than chance: rolled.")
+    assert search.sources[0, 1] == (f"rates/{search.rows[0][0]}/0.0001/summary.json",)
+    ablations = tables["Ablations and controls"]
+    rate = load_recipe("pocket").optimizer.learning_rate
+    assert ablations.columns[-1] == "learning rate"
+    assert [row[-1] for row in ablations.rows] == [f"{rate:g}"] * 2
+    assert "same text, order and masks for all, learning rates chosen from the same grid." in ablations.notes[0]
+    write_report([tmp_path], tmp_path / "report.html", found=found)
+    write_report([tmp_path], tmp_path, kind="records", found=found)
+    assert "rate 0.001" in (tmp_path / "records.csv").read_text()
+
+
+def test_a_rate_of_its_own_is_said_and_without_a_search_nothing_is():
+    one = variant("fast", [2, 2], 0.01) | {"set": ["optimizer.learning_rate=1e-2"]}
+    both = record(variant("standard", [3.0, 3.2]), one)
+    files = {"ablations/fast/seed-1/summary.json": 1e-2, "ablations/fast/seed-2/summary.json": 1e-2}
+    (searched,), (plain,) = ablation_tables(both, files), ablation_tables(both)
+    assert "chosen from the same grid (but not of fast)." in searched.notes[0]
+    assert [row[-1] for row in searched.rows] == ["0.01", "–"]
+    assert plain.columns[-1] == "p, Holm"
+    assert "masks for all. Unigram" in plain.notes[0]

@@ -11,6 +11,7 @@ def test_every_study_is_found_by_what_its_records_hold(results, gathered):
     counts = {study: len(records) for study, records in gathered.studies.items()}
     assert counts == {
         "parameters": 1,
+        "rates": 0,
         "pretraining": 2,
         "finetuning": 24,
         "noise": 12,

@@ -6,7 +6,7 @@ from scipy import stats
 
 from triune.errors import TriuneError
 from triune.evaluation.significance import holm
-from triune.studies.ablations import Ablations, Variant, load_ablations, write_ablations
+from triune.studies.ablations import Ablations, Variant, ablation_cells, load_ablations, write_ablations
 
 LOSSES = {
     "standard": [3.0, 3.1, 3.3],
@@ -76,3 +76,21 @@ def test_positions_and_norms_are_compared_with_their_like():
             assert one.against == (f"standard{part}" if alike else None)
             if alike:
                 assert any("rotary" in part or "post" in part for part in one.set)
+
+
+def test_a_record_of_another_list_is_not_written_over(tmp_path):
+    summaries(tmp_path)
+    first = Ablations("first", "", "standard", (Variant("standard", "", ()), Variant("rotary", "", ())))
+    second = Ablations("second", "", "standard", (Variant("standard", "", ()), Variant("shared", "", ())))
+    write_ablations(first, [1], tmp_path)
+    before = (tmp_path / "ablations.json").read_bytes()
+    for attempt in (
+        lambda: write_ablations(second, [1], tmp_path),
+        lambda: ablation_cells(second, "pocket", [], [1], tmp_path / "no-data", tmp_path),  # before anything is run
+    ):
+        with pytest.raises(TriuneError, match="is of a list with rotary, and 'second' has no such variants") as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
+    assert (tmp_path / "ablations.json").read_bytes() == before
+    write_ablations(listed({}), [1, 2], tmp_path)  # more variants and more seeds: nothing is lost
+    assert json.loads((tmp_path / "ablations.json").read_text())["seeds"] == [1, 2]

@@ -1,16 +1,21 @@
 """The table of ablations and controls."""
 
+from collections.abc import Mapping
 from posixpath import normpath
 from typing import Any
 
 from triune.evaluation.significance import ALPHA
 from triune.report.tables import Table
 
+_RATE = "optimizer.learning_rate="  # in what a variant sets: its rate is not searched
 HARDLY = 0.2  # nats below the unigram entropy
 
 
-def ablation_tables(record: dict[str, Any]) -> list[Table]:
-    """Variants in the order of their loss, each against the reference, or against what it is to be compared with."""
+def ablation_tables(record: dict[str, Any], rates: Mapping[str, float] | None = None) -> list[Table]:
+    """Variants in the order of their loss, each against the reference, or against what it is to be compared with.
+
+    `rates` are given where they were searched: the learning rate of each run, by its file.
+    """
     seeds, names = record["seeds"], {one["name"]: one for one in record["variants"]}
     several = any(one.get("against") for one in record["variants"])
     folder = record.get("file", "").rpartition("/")[0]
@@ -21,14 +26,17 @@ def ablation_tables(record: dict[str, Any]) -> list[Table]:
         notes=[
             f"Masked-LM loss in nats after {record['steps']:,} steps ({record['tokens']:,} tokens), "
             f"{'mean ± standard deviation over ' if len(seeds) > 1 else ''}{len(seeds)} "
-            f"{'seeds' if len(seeds) > 1 else 'seed'}; same text, order and masks for all. Unigram entropy: "
-            f"{record['unigram_entropy']:.3f}. So short a training shows how fast a variant learns, not where it ends.",
+            f"{'seeds' if len(seeds) > 1 else 'seed'}; same text, order and masks for all"
+            f"{_on_rates(record, rates)}. Unigram entropy: {record['unigram_entropy']:.3f}. So short a "
+            "training shows how fast a variant learns, not where it ends.",
             f"p: paired t test over seeds against {_compared_with(record, several)}, corrected for all variants; a "
             f"difference is shown below {ALPHA} (†)."
             if len(seeds) > 1
             else "One seed: no significance can be told.",
         ],
     )
+    if rates is not None:
+        table.columns.append("learning rate")
     variants = sorted(record["variants"], key=lambda one: one["validation_loss"])
     for number, one in enumerate(variants):
         spread = "" if one["deviation"] is None else f" ± {one['deviation']:.3f}"
@@ -46,8 +54,12 @@ def ablation_tables(record: dict[str, Any]) -> list[Table]:
                 "–" if p is None else ("< 0.001" if p < 0.001 else f"{p:.3f}") + (" †" if p < ALPHA else ""),
             ]
         )
+        runs = tuple(normpath(f"{folder}/{run}".lstrip("/")) for run in one["runs"])  # some are of pre-training
+        if rates is not None:
+            had = dict.fromkeys(f"{rates[run]:g}" for run in runs if run in rates)
+            table.rows[-1].append(" or ".join(had) or "–")
+            table.sources[number, len(table.columns) - 1] = runs
         if record.get("file"):
-            runs = tuple(normpath(f"{folder}/{run}".lstrip("/")) for run in one["runs"])  # some are of pre-training
             table.sources |= {(number, 2): runs, (number, 3): runs}
             table.sources |= {(number, column): (record["file"],) for column in (4, 5)}
     if stuck := [one["name"] for one in variants if one["validation_loss"] > record["unigram_entropy"] - HARDLY]:
@@ -61,6 +73,13 @@ def ablation_tables(record: dict[str, Any]) -> list[Table]:
 def compared_with(record: dict[str, Any], variant: dict[str, Any]) -> str:
     """The variant that another is tested against; the reference is compared with none but itself."""
     return str(variant.get("against") or record["reference"])
+
+
+def _on_rates(record: dict[str, Any], rates: Mapping[str, float] | None) -> str:
+    if rates is None:
+        return ""
+    own = [one["name"] for one in record["variants"] if any(_RATE in override for override in one.get("set", ()))]
+    return ", learning rates chosen from the same grid" + (f" (but not of {', '.join(own)})" if own else "")
 
 
 def _difference_title(record: dict[str, Any], several: bool) -> str:

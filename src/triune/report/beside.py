@@ -34,7 +34,8 @@ class Line:
 
 def glue_table(records: Sequence[Record], comparisons: Sequence[Comparison]) -> Table:
     """Table 1, transposed: a row a task, so that ours and theirs are neighbours."""
-    records = with_common_seeds([one for one in records if one["kind"] != "span"])
+    whole = [one for one in records if one["kind"] != "span"]
+    records = with_common_seeds(whole)
     by_task = _by_task(records)
     names = [name for name in paper.TABLE_1_TASKS if name.removesuffix("-mm") in by_task]
     names += [name for name in by_task if name not in names]
@@ -57,13 +58,14 @@ def glue_table(records: Sequence[Record], comparisons: Sequence[Comparison]) -> 
         lines.append(Line(_title(ours), ours[0]["metric_title"], cells, printed))
     table = _table("Table 1: scores on GLUE's development sets", records, lines)
     _add_mean(table, records, shown)
-    table.notes += _score_notes(records, comparisons)
+    table.notes += _score_notes(records, comparisons, len(whole) - len(records))
     return table
 
 
 def squad_table(records: Sequence[Record], comparisons: Sequence[Comparison]) -> Table:
     """Table 2: exact match and F1; the paper's figures after TriviaQA are columns of their own."""
-    records = with_common_seeds([one for one in records if one["kind"] == "span"])
+    whole = [one for one in records if one["kind"] == "span"]
+    records = with_common_seeds(whole)
     lines = []
     for name, ours in _by_task(records).items():
         for metric, title in SPAN_METRICS:
@@ -76,7 +78,7 @@ def squad_table(records: Sequence[Record], comparisons: Sequence[Comparison]) ->
             tested = comparisons if metric == ours[0]["metric"] else []
             lines.append(Line(_title(ours), title, _cells(ours, _scored(metric), tested), printed))
     table = _table("Table 2: SQuAD", records, lines)
-    table.notes += _score_notes(records, comparisons)
+    table.notes += _score_notes(records, comparisons, len(whole) - len(records))
     table.notes.append("The paper also trained on TriviaQA first; a model of ours that did has a label of its own.")
     return table
 
@@ -221,14 +223,14 @@ def _add_mean(table: Table, records: Sequence[Record], names: Sequence[str]) -> 
     ]
 
 
-def _score_notes(records: Sequence[Record], comparisons: Sequence[Comparison]) -> list[str]:
+def _score_notes(records: Sequence[Record], comparisons: Sequence[Comparison], left_out: int) -> list[str]:
     by_cell: dict[tuple[str, str], int] = {}
     for one in records:
         by_cell[one["task"], one["model"]] = by_cell.get((one["task"], one["model"]), 0) + 1
     seeds = " or ".join(str(count) for count in sorted(set(by_cell.values())))
     over = f"{seeds} fine-tuning seed{'' if seeds == '1' else 's'}"
     if (most := pretrainings(records)) > 1:
-        over += f" of up to {most} pre-trainings, on each task those that all models have"
+        over += f" of up to {most} pre-trainings"
     notes = [
         f"Ours in percent: mean ± standard deviation over {over}. The "
         "best epoch was chosen on the development set, on which the score is measured too: scores are somewhat too "
@@ -240,6 +242,8 @@ def _score_notes(records: Sequence[Record], comparisons: Sequence[Comparison]) -
             f"▲ shown to be better than {a}, ▼ shown to be worse (p below {ALPHA} after Holm's correction for "
             f"{len(comparisons)} comparisons). No mark: no difference is shown, which does not mean that there is none."
         )
+    if left_out:
+        notes.append(f"On each task only seeds that all models have: {left_out} of single models are left out.")
     if any(one["subset"] for one in records):
         notes.append("subset: not the whole official split, not to be set beside published figures.")
     return notes

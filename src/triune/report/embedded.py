@@ -93,6 +93,8 @@ def _figures(record: Record) -> Iterator[tuple[Any, ...]]:
     if study in ("pretraining", "variants"):
         for name in ("parameters", "tokens", "train_loss", "validation_loss", "unigram_entropy", "seconds"):
             yield name, "", record[name]
+    elif study == "rates":
+        yield "validation_loss", f"rate {record['learning_rate']:g}", record.get("validation_loss", "diverged")
     elif study == "finetuning":
         yield from ((name, "dev", value) for name, value in record["scores"].items())
         for split, scores in record.get("more_scores", {}).items():

@@ -26,6 +26,7 @@ ABLATIONS = "ablations"
 # In the order in which the page lists records; variants are the pre-training runs behind the ablations.
 STUDIES = (
     "parameters",
+    "rates",
     "pretraining",
     "finetuning",
     "noise",
@@ -49,9 +50,11 @@ _NEEDED = {
         "time": "task task_title contestants rounds reference model rows batch mean_tokens precision subset device",
         "inspect": "model operator layers start texts tokens source",
         "ablations": "variants reference seeds steps tokens unigram_entropy",
+        "rates": "operator learning_rate",
     }.items()
 }
 _KEYS = {
+    "rates": ("label", "learning_rate"),
     "pretraining": ("label", "seed"),
     "variants": ("label", "seed"),
     "finetuning": ("task", "model", "seed"),
@@ -62,6 +65,7 @@ _KEYS = {
 }
 # Folders that hold models, tokenizers, blocks or data are known by these files in them, and are not looked into.
 _NO_RECORDS = ("config.json", "tokenizer.json", "manifest.json", "seal.json", POCKET)
+_NAME = (str, int, float)  # what tells records apart
 _BESIDE = (SUMMARY, SCORES, "records.json")  # read with the record that they belong to, or made from records
 
 
@@ -157,7 +161,7 @@ def _take(path: Path, file: str, found: Gathered) -> None:
     if path.name == RUN:
         _take_run(path.parent, file, found)
         return
-    if path.name in _BESIDE or path.name.startswith(Path(DEV).stem):
+    if (path.name in _BESIDE and not _is_of_search(path)) or path.name.startswith(Path(DEV).stem):
         return
     record = _read(path, file, found)
     study = _study(path, record)
@@ -168,11 +172,23 @@ def _take(path: Path, file: str, found: Gathered) -> None:
     missing = [name for name in _NEEDED[study] if name not in record]
     if missing:
         raise TriuneError(f"'{path}' is a record of the study '{study}' without '{missing[0]}': remove or remake it")
-    strange = [name for name in (*_KEYS.get(study, ()), "operator") if not isinstance(record.get(name, ""), (str, int))]
+    strange = [name for name in (*_KEYS.get(study, ()), "operator") if not isinstance(record.get(name, ""), _NAME)]
     if strange:
         raise TriuneError(f"'{path}': '{strange[0]}' is neither a name nor a number: remove or remake it")
     _check_form(study, record, path)
-    found[study].append({**record, "study": study, "file": file, "folder": str(path.parent.resolve())})
+    label = {"label": path.resolve().parent.parent.name} if study == "rates" else {}
+    found[study].append({**record, **label, "study": study, "file": file, "folder": str(path.parent.resolve())})
+
+
+def _is_of_search(path: Path) -> bool:
+    """Whether it is the summary of a run that was made to find a rate: of such a run nothing else is kept."""
+    if path.name != SUMMARY or (path.parent / RUN).exists():
+        return False
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return isinstance(record, dict) and record.get("study") == "rates"
+    except (OSError, ValueError):
+        return False  # reproduce makes it again
 
 
 def _take_run(run: Path, file: str, found: Gathered) -> None:

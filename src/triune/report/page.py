@@ -24,6 +24,7 @@ TEMPLATE = Path(__file__).parent / "template"
 KINDS = {"html": "report.html", "md": "report.md", "cards": "cards", "records": "."}  # and what they are called
 TITLES = {
     "parameters": "Parameters",
+    "rates": "Search of learning rates",
     "pretraining": "Pre-training",
     "finetuning": "Fine-tuning",
     "noise": "Noise",

@@ -20,6 +20,7 @@ from triune.report.inspection import head_table, inspect_tables
 from triune.report.noise import noise_tables
 from triune.report.parameters import parameter_tables
 from triune.report.pretraining import runs_table, variant_table
+from triune.report.rates import rates_of_runs, rates_table
 from triune.report.scores import comparison_table
 from triune.report.tables import Table
 from triune.report.times import time_tables
@@ -85,9 +86,11 @@ def _figure_2(found: Gathered) -> Section:
         f"{paper.FIGURE_2['steps']:,} steps. Losses on different texts and vocabularies cannot be compared.",
         "triune pretrain RECIPE --data BLOCKS --out RUN",
     )
+    searched = [rates_table(found["rates"])] if found["rates"] else []
+    section.tables = searched
     if runs := found["pretraining"]:
         section.charts = [figures.loss_chart(runs, found)]
-        section.tables = [runs_table(runs)]
+        section.tables = [runs_table(runs), *searched]
         section.folded = [figures.loss_table(runs)]
         section.conditions = pretraining_conditions(runs, found.pocket)
     return section
@@ -238,10 +241,11 @@ def _ablations(found: Gathered) -> Section:
         "What each part of shared attention is worth, and what a standard model of equal size does. Not in the paper.",
         "triune ablate RECIPE --data BLOCKS --out OUT",
     )
-    if found["ablations"]:
-        section.tables = [table for record in found["ablations"] for table in ablation_tables(record)]
-    elif found["variants"]:
-        section.tables = [variant_table(found["variants"])]
+    rates = rates_of_runs(found)
+    section.tables = [table for record in found["ablations"] for table in ablation_tables(record, rates)]
+    listed = {one["name"] for record in found["ablations"] for one in record["variants"]}
+    if begun := [run for run in found["variants"] if run["label"] not in listed]:
+        section.tables.append(variant_table(begun))
     return section
 
 

@@ -20,6 +20,7 @@ _RUN = dict.fromkeys(
 _FORMS: dict[str, dict[str, Any]] = {
     "pretraining": _RUN,
     "variants": _RUN,
+    "rates": {"learning_rate": NUMBER, "validation_loss?": NUMBER, "unigram_entropy?": NUMBER, "steps?": NUMBER},
     "parameters": {
         "model": _MODEL,
         "heads": [TEXT],

@@ -84,6 +84,7 @@ def ablation_cells(
     ablations: Ablations, recipe: str, overrides: Sequence[str], seeds: Sequence[int], data: Path, out: Path
 ) -> list[Cell]:
     """A pre-training run for each variant and seed, in `out/VARIANT/seed-N`."""
+    _check_list(ablations, out / RECORD)
     recipes = variant_recipes(ablations, recipe, overrides, data)
     cells = []
     for name, chosen in recipes.items():
@@ -119,6 +120,8 @@ def write_ablations(
 
     `run_of(variant, seed)` says where a run is that is not in `out/VARIANT/seed-N`.
     """
+
+    _check_list(ablations, out / file)
 
     def summary_file(name: str, seed: int) -> Path:
         return (run_of(name, seed) if run_of else out / name / f"seed-{seed}") / SUMMARY
@@ -166,6 +169,20 @@ def write_ablations(
     if _read(out / file) != record:
         write_record(out / file, record)
     return record
+
+
+def _check_list(ablations: Ablations, path: Path) -> None:
+    """A record of other variants is not written over: it may be all that there is of them."""
+    try:
+        there = [str(one["name"]) for one in (_read(path) or {}).get("variants", [])]
+    except (KeyError, TypeError):
+        return  # damaged: made anew
+    names = [one.name for one in ablations.variants]
+    if lost := [name for name in there if name not in names]:
+        raise TriuneError(
+            f"'{path}' is of a list with {shown(', '.join(lost))}, and '{ablations.name}' has no such variants: choose "
+            "another folder, or remove that file"
+        )
 
 
 def _read(path: Path) -> Record | None:
