@@ -5,6 +5,7 @@ import pytest
 from tests.report import made
 from triune.report.answer import headline, short_answer, statements
 from triune.report.gather import gather
+from triune.report.noise import noise_comparisons
 from triune.report.sections import sections
 
 
@@ -245,3 +246,16 @@ def test_a_seed_that_one_model_lacks_is_in_no_mean_of_table_1(tmp_path):
     means = [row for row in figure_2.rows if "mean" in row[0]]
     assert [row[0] for row in means] == ["standard, mean of 2 seeds", "shared, mean of 2 seeds"]
     assert means[0][4].startswith("1.325 ± ")  # 1.31 and 1.34, without the 1.39 of seed 3
+
+
+def test_studies_alone_find_the_pretraining_beside_their_models(tmp_path):
+    write_rounds(tmp_path, finetunings=4, pretrainings=2)
+    records = []
+    for model in ("standard", "shared"):
+        for seed in range(1, 5):
+            made.noise_record(tmp_path / "noise", "mnli", model, seed, 10.0 + seed)
+            record = json.loads((tmp_path / f"noise/mnli/{model}/seed-{seed}.json").read_text())
+            records.append(record | {"model_path": str(tmp_path / f"tasks/mnli/{model}/seed-{seed}/model")})
+    assert {(one.pretrainings, one.seeds) for one in noise_comparisons(records)} == {(2, 4)}
+    moved = [record | {"model_path": "elsewhere/model"} for record in records]
+    assert {(one.pretrainings, one.seeds) for one in noise_comparisons(moved)} == {(1, 4)}

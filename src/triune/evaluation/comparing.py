@@ -63,6 +63,19 @@ def started_from(finetuned: Sequence[dict[str, Any]]) -> Started:
     return {(one["task"], one["model"], one["seed"]): one.get("model_sha256") for one in finetuned}
 
 
+def started_beside(studied: Sequence[dict[str, Any]]) -> Started:
+    """The same for records of studies of fine-tuned models, from the fine-tunings beside these, if there are any."""
+    found: Started = {}
+    for one in studied:
+        try:
+            finetuned = json.loads((Path(one["model_path"]).parent / RECORD).read_text(encoding="utf-8"))
+            task = one.get("task") or one["source"]
+            found[task, one["model"], one["seed"]] = finetuned["model_sha256"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # moved away, or not from here
+    return found
+
+
 def write_scores(out: Path, records: Sequence[dict[str, Any]], comparisons: Sequence[Comparison]) -> Path:
     kept = [{key: value for key, value in record.items() if key not in ("recipe", "history")} for record in records]
     text = json.dumps({"records": kept, "comparisons": [one.to_dict() for one in comparisons]}, indent=1)

@@ -9,7 +9,7 @@ from typing import Any
 from triune import operators
 from triune.benchmarks.paper import TABLE_5, TABLE_5_LEVELS, TABLE_5_NOTE
 from triune.errors import TriuneError
-from triune.evaluation.comparing import REFERENCE, Started
+from triune.evaluation.comparing import REFERENCE, Started, started_beside
 from triune.evaluation.grouping import groups_of
 from triune.evaluation.significance import ONE_SEED, Comparison, Paired, compare_all
 from triune.report.scores import comparison_table, files_of
@@ -77,7 +77,7 @@ class _Study:
 
     def __init__(self, records: Sequence[Record], started: Started | None = None) -> None:
         self.records = records
-        self.started = started or {}
+        self.started = started_beside(records) if started is None else started
         self.models = operators.in_order(dict.fromkeys(record["model"] for record in records))
         self.reference = REFERENCE if REFERENCE in self.models else self.models[0]
         self.others = [name for name in self.models if name != self.reference]

@@ -7,7 +7,7 @@ from typing import Any
 from triune import operators
 from triune.benchmarks.paper import TABLE_6, TABLE_6_NOTE, TABLE_6_TASKS
 from triune.errors import TriuneError
-from triune.evaluation.comparing import REFERENCE, Started
+from triune.evaluation.comparing import REFERENCE, Started, started_beside
 from triune.evaluation.grouping import groups_of
 from triune.evaluation.significance import ALPHA, ONE_SEED, Comparison, Paired, compare_all
 from triune.report.scores import files_of, mean_and_spread, signed
@@ -46,7 +46,7 @@ def transfer_tables(records: Sequence[Record], comparisons: Sequence[Comparison]
 
 def transfer_comparisons(records: Sequence[Record], started: Started | None = None) -> list[Comparison]:
     """Every model against the reference in every cell, over the seeds that both have; Holm-corrected together."""
-    started = started or {}
+    started = started_beside(records) if started is None else started
     study = _Study(records)
     pairs = []
     for source in study.sources:
