@@ -84,6 +84,26 @@ def test_recipes_without_it_are_the_same_as_ever():
     assert recipe_from_dict(plain.to_dict(), "again").training.role_rate == 1
 
 
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        (["training.role_rate=10"], [], "training.role_rate is 10 there and 1.0 here"),
+        ([], ["training.role_rate=10"], "training.role_rate is 1.0 there and 10 here"),
+        (["model.mask_diagonal=true"], [], "model.mask_diagonal is True there and False here"),
+        ([], ["model.operator_settings={}"], "model.operator_settings.role_start is signed there and None here"),
+    ],
+)
+def test_a_folder_of_another_recipe_is_told(before, now, said, finished, blocks, tmp_path):
+    """Also where the other recipe has a key that this one leaves out."""
+    pretrain(recipe(*before), blocks, tmp_path / "run")
+    if not finished:
+        (tmp_path / "run" / "summary.json").unlink()
+    with pytest.raises(TriuneError, match=said):
+        pretrain(recipe(*now), blocks, tmp_path / "run")
+    pretrain(recipe(*before), blocks, tmp_path / "run")
+
+
 @pytest.mark.parametrize("wrong", ["-1", ".inf", ".nan", "fast"])
 def test_rates_that_are_none(wrong):
     with pytest.raises(TriuneError, match="role_rate") as caught:

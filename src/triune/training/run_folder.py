@@ -4,6 +4,7 @@ import hashlib
 import json
 import platform
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,9 @@ def open_run(run: Path, recipe: Recipe, data: dict[str, Any]) -> None:
     """Start a run folder, or make sure that the one there belongs to the same recipe and data."""
     described = {"recipe": recipe.to_dict(), "data": data}
     if (run / "run.json").is_file():
-        before = json.loads((run / "run.json").read_text(encoding="utf-8"))
-        different = _first_difference(before, described)
-        if different:
+        # Every value of both, with those that a recipe leaves out where they are as ever.
+        before = {"recipe": asdict(recipe_of(run)), "data": _read(run / "run.json").get("data")}
+        if different := _first_difference(before, {"recipe": asdict(recipe), "data": data}):
             raise TriuneError(f"run folder '{run}' belongs to another run ({different}): choose another --out")
         return
     if run.exists() and any(run.iterdir()):
@@ -51,7 +52,10 @@ def identity_of(recipe: Recipe, data: dict[str, str]) -> str:
 
 
 def recipe_of(run: Path) -> Recipe:
-    return recipe_from_dict(_read(run / "run.json")["recipe"], str(run))
+    written = _read(run / "run.json")
+    if not isinstance(written, dict) or not isinstance(written.get("recipe"), dict):
+        raise TriuneError(f"'{run / 'run.json'}' holds no recipe: it is not of a pre-training run")
+    return recipe_from_dict(written["recipe"], str(run))
 
 
 def is_finished(run: Path) -> bool:
@@ -87,8 +91,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _first_difference(before: dict[str, Any], now: dict[str, Any], where: str = "") -> str | None:
-    for key, value in now.items():
-        other = before.get(key)
+    for key in {**now, **before}:
+        value, other = now.get(key), before.get(key)
         if isinstance(value, dict) and isinstance(other, dict):
             if inner := _first_difference(other, value, f"{where}{key}."):
                 return inner
