@@ -112,7 +112,7 @@ def test_a_model_that_is_not_there_is_said_or_left_out(tmp_path):
     budget = Budget(100.0, CLOCK)
     assert run([gone, other], budget) == ["other"]
     first, second = what_is_left(budget, [gone.record, other.record])[1:]
-    assert first.startswith("1 of 2 cells are done")
+    assert first == "1 of 2 cells are done. What is finished is kept; none of the others can run."
     assert "runs/shared/model' has a record and no weights here" in second
     assert second.endswith("gone.")
     assert record["identity"] == "x"
@@ -122,7 +122,29 @@ def test_a_model_that_is_still_to_be_made_is_not_called_missing(tmp_path):
     budget = Budget(100.0, CLOCK)
     later = cell(tmp_path, "later", needs=tmp_path / "runs" / "shared" / "model")
     assert run([later], budget) == []
-    assert len(what_is_left(budget, [later.record])) == 2
+    first, second = what_is_left(budget, [later.record])[1:]
+    assert "none of the others can run" in first
+    assert second == f"What these need was not made: {later.record}."
+
+
+def test_where_something_did_not_fit_the_same_command_goes_on(tmp_path):
+    budget = Budget(5.0, CLOCK)
+    long, later = cell(tmp_path, "long"), cell(tmp_path, "later", needs=tmp_path / "runs" / "shared" / "model")
+    assert run([long, later], budget) == []
+    [line] = what_is_left(budget, [long.record, later.record])[1:]
+    assert line == (
+        "0 of 2 cells are done. What is finished is kept, and the same command goes on. Of those that did not fit, the "
+        "shortest takes about 10 s."
+    )
+
+
+def test_what_starts_from_a_model_that_diverged_is_left_out(tmp_path):
+    model = tmp_path / "runs" / "shared" / "model"
+    write_record(model.parent / "summary.json", {"identity": "x", "diverged": "at step 3"})
+    records = run_missing(
+        [cell(tmp_path, "from it", needs=model), cell(tmp_path, "other")], Engine(workers=1), lambda *ignored: None
+    )
+    assert [record["identity"] for record in records] == ["other"]
 
 
 def test_with_its_record_a_cell_needs_no_weights(tmp_path):

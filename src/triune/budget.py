@@ -12,13 +12,13 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from triune.errors import TriuneError, shown
+from triune.presence import has_lost_weights
 
 if TYPE_CHECKING:
     from triune.cells import Cell
 
 _WRITTEN = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-_RECORDS = ("summary.json", "record.json")  # of a model, beside it
 _NAMED = 10  # cells in one line
 _TAKEN = ("seconds", "train_seconds")  # where a record says how long its cell took
 
@@ -99,17 +99,26 @@ def what_is_left(budget: Budget, records: Iterable[Path]) -> list[str]:
     done = sum(path.is_file() for path in paths)
     if done == len(paths):
         return []
-    lines = [f"{done} of {len(paths)} cells are done. What is finished is kept, and the same command goes on."]
-    if (shortest := budget.shortest_left_out) is not None:
+    lines = [f"{done} of {len(paths)} cells are done. What is finished is kept"]
+    shortest = budget.shortest_left_out
+    if shortest is not None:
+        lines[0] += ", and the same command goes on."
         lines[0] += f" Of those that did not fit, the shortest takes about {duration(shortest)}."
+    else:
+        lines[0] += "; none of the others can run."
     by_model: dict[Path, list[str]] = {}
     for cell in budget.without_weights:
         # A model that has no record either is one that is still to be made.
-        if cell.needs is not None and any((cell.needs.parent / name).is_file() for name in _RECORDS):
+        if cell.needs is not None and has_lost_weights(cell.needs):
             by_model.setdefault(cell.needs, []).append(cell.title)
+            paths.discard(cell.record)
     for model, titles in by_model.items():
-        more = f"; and {len(titles) - _NAMED} more" if len(titles) > _NAMED else ""
-        lines.append(
-            f"'{model}' has a record and no weights here, so these were left out: {'; '.join(titles[:_NAMED])}{more}."
-        )
+        lines.append(f"'{model}' has a record and no weights here, so these were left out: {_named(titles)}.")
+    if shortest is None and (waiting := sorted(str(path) for path in paths if not path.is_file())):
+        lines.append(f"What these need was not made: {_named(waiting)}.")
     return ["", *lines]
+
+
+def _named(names: list[str]) -> str:
+    more = f"; and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return "; ".join(names[:_NAMED]) + more

@@ -24,6 +24,7 @@ from triune.budget import Budget
 from triune.errors import TriuneError
 from triune.files import write_text
 from triune.operators import load_plugin, loaded_plugins
+from triune.presence import has_lost_weights, has_weights
 
 Record = dict[str, Any]
 
@@ -95,6 +96,8 @@ def finished(cell: Cell) -> Record | None:
         raise TriuneError(
             f"'{cell.record}' is of another recipe, model or data: choose another --out, or remove that folder"
         )
+    if "diverged" in record:  # there is nothing beside it
+        return record
     return record if all((cell.record.parent / name).exists() for name in cell.wanted) else None
 
 
@@ -118,19 +121,19 @@ def run_missing(cells: Sequence[Cell], engine: Engine, done: Callable[[Cell, Rec
     return [record for cell in cells if (record := records[cell.record]) is not None]
 
 
-def has_weights(model: Path) -> bool:
-    return any(model.glob("*.safetensors"))
-
-
 def _with_weights(cells: list[Cell], budget: Budget | None) -> list[Cell]:
-    """Those that can run: records may have been kept without the models that they are of."""
+    """Those that can run: records may have been kept without the models that they are of.
+
+    What would start from a model that diverged, or that was never made because something before it did, is left out.
+    """
     gone = [cell for cell in cells if cell.needs is not None and not has_weights(cell.needs)]
+    kept = [cell for cell in gone if cell.needs is not None and has_lost_weights(cell.needs)]
     if budget is not None:
         budget.without_weights += gone
-    elif gone:
+    elif kept:
         raise TriuneError(
-            f"{gone[0].title}: there are no weights in '{gone[0].needs}': put them there, remove the record of that "
-            "model to make it again, or leave such cells out with --budget"
+            f"{kept[0].title}: there are no weights in '{kept[0].needs}': put them there, or leave such cells out with "
+            "--budget"
         )
     return [cell for cell in cells if all(cell is not one for one in gone)]
 

@@ -9,6 +9,17 @@ class TriuneError(ValueError):
     """A user's mistake: one line that says what was wrong, where, and what to do. The command exits with 2."""
 
 
+class DivergedError(TriuneError):
+    """The loss was not a finite number: for a study that is an answer, for a run of its own a mistake."""
+
+    def __init__(self, message: str, short: str | None = None) -> None:
+        super().__init__(message, short)
+        self.short = short or message  # what a record says, without folders
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 def one_line(error: BaseException) -> str:
     """The message of any exception, on one line: other libraries spread theirs over several."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -21,7 +21,9 @@ def ablate(
     recipe: Annotated[str, typer.Argument(help="Pre-training recipe that is varied: pocket, sprint, … or a .yaml.")],
     data: Annotated[Path, typer.Option(help="Folder made by `triune prepare`.")],
     out: Annotated[Path, typer.Option(help="Folder for runs and record; the same call again does what is missing.")],
-    variants: Annotated[str, typer.Option(help="The list of variants: ablations, or a .yaml of yours.")] = "ablations",
+    variants: Annotated[
+        str, typer.Option(help="The list of variants: ablations, levers, post-norm, or a .yaml of yours.")
+    ] = "ablations",
     seeds: Annotated[int, typer.Option(help="Runs of each variant, with seeds 1, 2, ….", min=1)] = 1,
     workers: WorkersOption = None,
     engine: EngineOption = "local",
@@ -35,16 +37,24 @@ def ablate(
 
     from triune.cells import engine_from, run_missing
     from triune.commands.show import show
+    from triune.errors import TriuneError
     from triune.progress import Watch
     from triune.report.ablations import ablation_tables
     from triune.studies.ablations import RECORD, ablation_cells, load_ablations, write_ablations
-    from triune.studies.reproduce import loss_line
+    from triune.studies.pretraining import without_diverged
+    from triune.studies.reproduce import diverged_lines
+    from triune.training.pretraining_cell import loss_line
 
     who, listed, numbers = engine_from(engine, workers), load_ablations(variants), list(range(1, seeds + 1))
     cells = ablation_cells(listed, recipe, set_ or [], numbers, data, out)
     with Watch(Console(stderr=True)) as watch, watch.stage("ablations", len(cells), loss_line) as done:
         run_missing(cells, who, done)
-    show(ablation_tables(write_ablations(listed, numbers, out)))
+    kept = without_diverged(listed, numbers, lambda name, seed: out / name / f"seed-{seed}")
+    for line in diverged_lines(out, [cell.record for cell in cells]):
+        print(line)
+    if kept is None:
+        raise TriuneError(f"the reference '{listed.reference}' diverged: there is nothing to compare the others with")
+    show(ablation_tables(write_ablations(kept, numbers, out)))
     print(f"written: {out / RECORD}")
 
 

@@ -28,6 +28,8 @@ def read_records(out: Path) -> list[dict[str, Any]]:
             record = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise TriuneError(f"cannot read '{path}': {error}") from error
+        if isinstance(record, dict) and "diverged" in record:
+            continue
         if not isinstance(record, dict) or not {"task", "model", "seed"} <= record.keys():
             raise TriuneError(f"'{path}' is no record of `triune finetune`")
         found.append({**record, "folder": str(path.parent.relative_to(out))})

@@ -13,6 +13,7 @@ from triune.data.tasks import POCKET, get_task, task_names
 from triune.errors import TriuneError, one_line, shown
 from triune.evaluation.comparing import DEV, RECORD, SCORES, Started, compare_records, started_from
 from triune.evaluation.significance import Comparison
+from triune.presence import diverged
 from triune.report.noise import noise_comparisons
 from triune.report.pretraining import run_record
 from triune.report.shapes import wrong_form
@@ -169,6 +170,9 @@ def _take(path: Path, file: str, found: Gathered) -> None:
         if record is not None:
             found.notes.append(f"{file}: no record of a study, left out")
         return
+    if study == "finetuning" and "diverged" in record:
+        found.notes.append(f"{file}: diverged ({shown(record['diverged'], None)}), in no table")
+        return
     missing = [name for name in _NEEDED[study] if name not in record]
     if missing:
         raise TriuneError(f"'{path}' is a record of the study '{study}' without '{missing[0]}': remove or remake it")
@@ -192,6 +196,9 @@ def _is_of_search(path: Path) -> bool:
 
 
 def _take_run(run: Path, file: str, found: Gathered) -> None:
+    if said := diverged(run / SUMMARY):
+        found.notes.append(f"{file}: diverged ({shown(said, None)}), in no table")
+        return
     if not (run / SUMMARY).is_file() or not (run / METRICS).is_file():
         found.notes.append(f"{file}: a pre-training run that is not finished, left out")
         return

@@ -1,11 +1,18 @@
 """Stages that pre-train: the search of rates, the models of the paper (Figure 2), the ablations and controls."""
 
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from triune.cells import Cell, run_missing
+from triune.errors import TriuneError
+from triune.presence import diverged
 from triune.progress import Done
 from triune.studies.place import Place
+
+if TYPE_CHECKING:
+    from triune.studies.ablations import Ablations
 
 SUMMARY = "summary.json"
 
@@ -45,14 +52,18 @@ def pretraining_records(place: Place) -> list[Path]:
 
 
 def run_pretraining(place: Place, done: Done) -> None:
-    from triune.studies.rates import best_rates, with_rate
+    from triune.studies.rates import best_rates, search_diverged, with_rate
     from triune.studies.variants import operator_recipes, seeded
     from triune.training.pretraining_cell import pretraining_cell
 
-    best, several = best_rates(place), place.scale.pretraining.seeds > 1
+    best, several, recipes = best_rates(place), place.scale.pretraining.seeds > 1, operator_recipes(place)
+    if all(search_diverged(place, best, written) for written in recipes.values()):
+        raise TriuneError(
+            f"{', '.join(recipes)}: every rate of the search diverged; lower pretraining.search.learning_rates"
+        )
     cells = []
     for seed in place.pretraining_seeds:
-        for label, written in operator_recipes(place).items():
+        for label, written in recipes.items():
             if (recipe := with_rate(place, best, written, written)) is None:
                 continue
             title = f"{label}, seed {seed}, {recipe.about}" if several else f"{label}, {recipe.about}"
@@ -74,19 +85,43 @@ def ablation_records(place: Place) -> list[Path]:
 
 def run_ablations(place: Place, done: Done) -> None:
     from triune.studies.ablations import RECORD, write_ablations
+    from triune.studies.rates import best_rates, search_diverged
     from triune.studies.variants import lists_of, runs_of_variants
 
     part = place.scale.ablations
     run_missing(_ablation_cells(place), place.engine, done)
-    lists = lists_of(place)
+    lists, best = lists_of(place), best_rates(place)
     for one in lists:
         all_seeds = replace(place, round=None).of_round(part.seeds)
         runs = runs_of_variants(place, one, all_seeds)
-        names = [variant.name for variant in one.ablations.variants]
+        lost = {
+            variant.name
+            for variant in one.ablations.variants
+            if not variant.sets_rate and search_diverged(place, best, *one.written(variant))
+        }
+        ablations = without_diverged(one.ablations, all_seeds, lambda *key, runs=runs: runs[key], lost)
+        if ablations is None:
+            continue
+        names = [variant.name for variant in ablations.variants]
         whole = [seed for seed in all_seeds if all((runs[name, seed] / SUMMARY).is_file() for name in names)]
         file = RECORD if len(lists) == 1 else f"{one.ablations.name}.json"
         if whole:
-            write_ablations(one.ablations, whole, place.out / "ablations", file, lambda *key, runs=runs: runs[key])
+            write_ablations(ablations, whole, place.out / "ablations", file, lambda *key, runs=runs: runs[key])
+
+
+def without_diverged(
+    ablations: "Ablations", seeds: Sequence[int], run_of: Callable[[str, int], Path], lost: Collection[str] = ()
+) -> "Ablations | None":
+    """Of a list, the variants that can be compared; None where the reference is not among them.
+
+    A variant that diverged with one seed has no mean over seeds. The page names such runs.
+    """
+    kept = tuple(
+        one
+        for one in ablations.variants
+        if one.name not in lost and not any(diverged(run_of(one.name, seed) / SUMMARY) for seed in seeds)
+    )
+    return replace(ablations, variants=kept) if any(one.name == ablations.reference for one in kept) else None
 
 
 def _ablation_cells(place: Place) -> list[Cell]:
@@ -99,9 +134,8 @@ def _ablation_cells(place: Place) -> list[Cell]:
     for one in lists_of(place):
         runs, recipes = runs_of_variants(place, one, seeds), final_recipes(place, one)
         for variant in one.ablations.variants:
-            written, chosen = one.recipes[variant.name], recipes[variant.name]
-            target = one.recipes[variant.narrowed_to] if variant.narrowed_to else None
-            recipe = chosen if variant.sets_rate else with_rate(place, best, chosen, written, target)
+            chosen = recipes[variant.name]
+            recipe = chosen if variant.sets_rate else with_rate(place, best, chosen, *one.written(variant))
             if recipe is None:
                 continue
             for seed in seeds:

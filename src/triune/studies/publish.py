@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from triune.errors import TriuneError, one_line
+from triune.evaluation.comparing import RECORD
 from triune.files import write_text
+from triune.presence import diverged
 from triune.report.gather import RUN, gather
 from triune.training.run_folder import METRICS, SUMMARY
 
@@ -53,6 +55,10 @@ def _files(results: Path) -> list[Path]:
             found.update(path.parent.glob(pattern))
     for pattern in _OF_SEARCHES:
         found.update(results.rglob(pattern))
+    for name, study in ((SUMMARY, "pretraining"), (RECORD, "finetuning")):
+        for path in filter(diverged, results.rglob(name)):  # in no table, and done all the same
+            found.add(path)
+            found.update(beside for pattern in _BESIDE[study] for beside in path.parent.glob(pattern))
     names = sorted(path.relative_to(results) for path in found)
     return [name for name in names if not any(part.startswith(".") for part in name.parts)]  # still under way
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from triune.cells import Cell, Record, finished, write_record
 from triune.data.blocks import Blocks
-from triune.errors import TriuneError
+from triune.errors import DivergedError
 from triune.studies.place import Place
 from triune.studies.variants import content, final_recipes, lists_of, operator_recipes
 from triune.training import run_folder
@@ -21,7 +21,6 @@ from triune.training.pretraining_cell import run_pretraining
 from triune.training.recipe import Recipe
 
 STUDY = "rates"
-_NOT_FINITE = "not a finite number"  # what a pre-training says that diverged
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,7 @@ def arms(place: Place) -> list[Arm]:
         for variant in one.ablations.variants:
             if variant.sets_rate:
                 continue
-            target = one.recipes[variant.narrowed_to] if variant.narrowed_to else None
-            same = _same(place, one.recipes[variant.name]) + (_same(place, target) if target else "")
+            same = _key(place, *one.written(variant))
             name = variant.name if variant.name not in taken else f"{one.ablations.name}-{variant.name}"
             if same not in found:
                 found[same] = Arm(name, same, number, variant.name)
@@ -87,16 +85,23 @@ def best_rates(place: Place) -> dict[str, float]:
 def with_rate(
     place: Place, best: dict[str, float], recipe: Recipe, written: Recipe, narrowed_to: Recipe | None = None
 ) -> Recipe | None:
-    """The recipe at the best rate, or None where the search is not finished; `written` is before it was narrowed."""
+    """The recipe at the best rate; `written` is before it was narrowed.
+
+    None where the search is not finished, and where every rate of it diverged.
+    """
     if not place.scale.pretraining.rates:
         return recipe
-    same = _same(place, written) + (_same(place, narrowed_to) if narrowed_to else "")
-    if same not in best:
-        return None
-    if math.isnan(best[same]):
-        what = f"{recipe.model.operator} {recipe.model.operator_settings or ''}".strip()
-        raise TriuneError(f"{what}: every rate of the search diverged; lower pretraining.search.learning_rates")
-    return _at_rate(recipe, best[same])
+    rate = best.get(_key(place, written, narrowed_to), math.nan)
+    return None if math.isnan(rate) else _at_rate(recipe, rate)
+
+
+def search_diverged(place: Place, best: dict[str, float], written: Recipe, narrowed_to: Recipe | None = None) -> bool:
+    """At every rate of the grid."""
+    return bool(place.scale.pretraining.rates) and math.isnan(best.get(_key(place, written, narrowed_to), 0.0))
+
+
+def _key(place: Place, written: Recipe, narrowed_to: Recipe | None) -> str:
+    return _same(place, written) + (_same(place, narrowed_to) if narrowed_to else "")
 
 
 def run_rate(recipe: dict[str, Any], data: Path, folder: Path, identity: str) -> Record:
@@ -106,18 +111,11 @@ def run_rate(recipe: dict[str, Any], data: Path, folder: Path, identity: str) ->
     try:
         summary = run_pretraining(recipe, data, beside)
         record = {**{name: value for name, value in summary.items() if name != "run"}, **record}
-    except TriuneError as error:
-        if _NOT_FINITE not in str(error):
-            raise
-        record |= {"operator": recipe["model"]["operator"], "diverged": f"the loss was {_NOT_FINITE}"}
+    except DivergedError as error:
+        record |= {"operator": recipe["model"]["operator"], "diverged": error.short}
     write_record(folder / run_folder.SUMMARY, record)
     shutil.rmtree(beside, ignore_errors=True)
     return record
-
-
-def rate_line(cell: Cell, record: Record) -> str:
-    said = record.get("diverged") or f"validation loss {record['validation_loss']:.3f} in {record['seconds']:.0f} s"
-    return f"{cell.title}: {said}"
 
 
 def _loss(record: Record) -> float:

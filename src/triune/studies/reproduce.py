@@ -15,6 +15,7 @@ from triune.budget import duration, what_is_left
 from triune.cells import Cell, Record
 from triune.errors import TriuneError, did_you_mean
 from triune.files import write_text
+from triune.presence import diverged
 from triune.progress import Watch
 from triune.report import page
 from triune.report.tables import Table
@@ -31,9 +32,7 @@ def _line(module: str, name: str) -> Callable[[Cell, Record], str]:
     return lambda cell, record: str(getattr(import_module(module), name)(cell, record))
 
 
-def loss_line(cell: Cell, record: Record) -> str:
-    return f"{cell.title}: validation loss {record['validation_loss']:.3f} in {record['seconds']:.0f} s"
-
+_loss_line = _line("triune.training.pretraining_cell", "loss_line")
 
 STAGES = {
     stage.name: stage
@@ -52,7 +51,7 @@ STAGES = {
             pretraining.run_rates,
             lambda place: float(place.scale.pretraining.search.get("seconds", 0.0)),
             needs=("data",),
-            line=_line("triune.studies.rates", "rate_line"),
+            line=_loss_line,
         ),
         Stage(
             "pretraining",
@@ -61,7 +60,7 @@ STAGES = {
             pretraining.run_pretraining,
             lambda place: place.scale.pretraining.seconds,
             needs=("data", "rates"),
-            line=loss_line,
+            line=_loss_line,
         ),
         Stage(
             "finetuning",
@@ -97,7 +96,7 @@ STAGES = {
             pretraining.run_variant_rates,
             lambda place: float(place.scale.pretraining.search.get("seconds", 0.0)),
             needs=("data",),
-            line=_line("triune.studies.rates", "rate_line"),
+            line=_loss_line,
         ),
         Stage(
             "ablations",
@@ -107,7 +106,7 @@ STAGES = {
             lambda place: place.scale.ablations.seconds,
             # Rates of all: a variant may be the same model as an operator of the paper.
             needs=("data", "rates", "ablation-rates"),
-            line=loss_line,
+            line=_loss_line,
         ),
         Stage(
             "inspect",
@@ -142,11 +141,29 @@ def reproduce(place: Place, only: Sequence[str] = (), console: Console | None = 
         for part in place.rounds:
             for stage in _in_order(chosen, len(place.rounds)):
                 _run(stage, part, len(place.rounds), watch)
-    budget = place.engine.budget
-    left = [] if budget is None else what_is_left(budget, [path for stage in chosen for path in stage.records(place)])
-    if left and not any(path.is_file() for stage in chosen for path in stage.records(place)):
+    budget, records = place.engine.budget, [path for stage in chosen for path in stage.records(place)]
+    left = diverged_lines(place.out, records)
+    left += [] if budget is None else what_is_left(budget, records)
+    if left and not any(path.is_file() and not diverged(path) for path in records):
         return left  # not even one record: there is nothing to report on
     return [*_report(place.out), *left]
+
+
+def diverged_lines(out: Path, records: Sequence[Path]) -> list[str]:
+    """Every run that diverged, and every search of which all rates did; a rate that lost its search is none."""
+    lines: list[str] = []
+    searches: dict[Path, list[bool]] = {}
+    for path in dict.fromkeys(records):
+        said = diverged(path)
+        folder = path.parent.relative_to(out)
+        if folder.parts[:1] == ("rates",) or folder.name.startswith("search-"):
+            searches.setdefault(folder.parent, []).append(said is not None)
+        elif said:
+            lines.append(f"{folder} diverged: {said}. It is in no table, and what starts from it was left out.")
+    for folder, lost in searches.items():
+        if all(lost):
+            lines.append(f"{folder}: every rate of the search diverged, so it was left out; lower its learning_rates.")
+    return ["", *lines] if lines else []
 
 
 def _in_order(chosen: list[Stage], rounds: int) -> list[Stage]:

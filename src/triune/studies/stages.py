@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from triune.cells import Cell, Engine, Record, has_weights, run_missing
+from triune.cells import Cell, Engine, Record, run_missing
+from triune.presence import has_weights
 from triune.progress import Done
 from triune.studies.place import Place
 from triune.studies.weights import MODEL, cell_without_weights, pretrained_models

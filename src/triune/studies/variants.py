@@ -37,10 +37,14 @@ class VariantList:
     ablations: Ablations
     recipes: dict[str, Recipe]
 
+    def written(self, variant: Variant) -> tuple[Recipe, Recipe | None]:
+        """The recipe of a variant, and that of the one that it is to be as small as."""
+        return self.recipes[variant.name], self.recipes[variant.narrowed_to] if variant.narrowed_to else None
+
     def same(self, variant: Variant) -> Any:
         """What is equal for two variants that are the same model."""
-        target = self.recipes[variant.narrowed_to] if variant.narrowed_to else None
-        return content(self.recipes[variant.name]), target and content(target), variant.sets_rate
+        recipe, target = self.written(variant)
+        return content(recipe), target and content(target), variant.sets_rate
 
 
 def content(recipe: Recipe) -> dict[str, Any]:

@@ -8,8 +8,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from triune.cells import Cell, Record, has_weights
+from triune.cells import Cell, Record
 from triune.errors import TriuneError
+from triune.presence import has_weights
 from triune.studies.place import FIRST_SEED, Place
 
 MODEL = "model"

@@ -14,7 +14,7 @@ import torch
 
 from triune.data.batches import training_plan
 from triune.data.encoded import Encoded, OnDevice
-from triune.errors import TriuneError
+from triune.errors import DivergedError
 from triune.evaluation.comparing import RECORD
 from triune.evaluation.predicting import predict_logits
 from triune.files import write_text
@@ -24,10 +24,6 @@ from triune.training.run_folder import versions
 from triune.training.steps import Steps
 
 MODEL = "model"
-
-
-class DivergedError(TriuneError):
-    """The loss was not a finite number: for a search that is an answer, for a run of its own a mistake."""
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from triune.cells import LOCAL, Cell, Engine, Record, finished, run_missing, worker_device, write_record
 from triune.data.tasks import get_task
-from triune.errors import TriuneError
+from triune.errors import DivergedError, TriuneError
 from triune.evaluation.comparing import DEV, RECORD
 from triune.evaluation.finetuned import split_label
 from triune.kernels import dispatch
 from triune.models.locate import Location, locate_model
-from triune.training.finetune import MODEL, DivergedError, Job, finetune
+from triune.training.finetune import MODEL, Job, finetune
 from triune.training.finetune_recipe import FinetuneRecipe, finetune_recipe_from_dict
 from triune.training.task_data import TaskData, load, problem_for
 
@@ -33,8 +33,8 @@ class Matrix:
     test_files: bool = False
     # Models that the search of rates starts from, where they are not those that the seeds start from.
     search_models: dict[str, Location] | None = None
-    # A run whose record is there is finished, even if its model was to be kept and is gone. One whose pre-trained model
-    # is gone cannot run.
+    # As a study has it: a run whose record is there is finished, even if its model was to be kept and is gone; one
+    # whose pre-trained model is gone cannot run; one that diverges has a record that says so, and ends nothing else.
     records_suffice: bool = False
 
     def keeps(self, task: str, seed: int) -> bool:
@@ -112,6 +112,8 @@ def _searched(
         if not all(records.values()):
             continue
         tried = [(record["primary"], rate) for rate, record in records.items() if record and "diverged" not in record]
+        if not tried and matrix.records_suffice:
+            continue  # the study goes on without the pair, and names it at its end
         if not tried:
             raise TriuneError(f"{pair[1]} on {pair[0]}: every rate of the search diverged; lower search.learning_rates")
         chosen[pair] = matrix.recipe.at_rate(max(tried)[1])
@@ -142,19 +144,22 @@ def _cell(
     where = matrix.out / task / label / folder
     job = Job(model.path, label, seed, described, model.sha256, key, keep, test_file)
     arguments = {"job": job, "model": model, "data": data, "folder": where, "cache": matrix.out / "cache"}
+    arguments["diverged_is_kept"] = matrix.records_suffice
     needs = Path(model.path) if matrix.records_suffice else None
     return Cell(f"{data.name} · {label} · {what}", run_finetuning, arguments, where / RECORD, key, wanted, needs, task)
 
 
-def run_finetuning(job: Job, model: Location, data: TaskData, folder: Path, cache: Path) -> Record:
+def run_finetuning(
+    job: Job, model: Location, data: TaskData, folder: Path, cache: Path, diverged_is_kept: bool = False
+) -> Record:
     recipe = finetune_recipe_from_dict(job.recipe, "recipe")
     problem = problem_for(data, model, recipe, cache)
     try:
         return finetune(job, problem, recipe, folder, worker_device())
     except DivergedError as error:
-        if job.seed != SEARCH_SEED:
+        if job.seed != SEARCH_SEED and not diverged_is_kept:
             raise
-        # A rate that is too high loses the search.
+        # A rate that is too high loses the search; in a study, a run that diverges is a result.
         started = {"model_path": job.model, "model_sha256": job.model_sha256}
         return write_record(folder / RECORD, {"identity": job.identity, **started, "diverged": str(error)})
 

@@ -21,7 +21,7 @@ from triune.benchmarks.ceilings import matmul_rate
 from triune.benchmarks.flops import training_flops_a_token
 from triune.data.blocks import Blocks
 from triune.data.tokenizer import load_tokenizer
-from triune.errors import TriuneError
+from triune.errors import DivergedError, TriuneError
 from triune.files import write_text
 from triune.models.configuration import TriuneConfig
 from triune.models.heads import TriuneForMaskedLM
@@ -47,9 +47,11 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
     if is_first:
         run_folder.open_run(run, recipe, run_folder.data_hashes(train))
     if run_folder.is_finished(run):
+        if "diverged" in (summary := run_folder.summary_of(run)):  # as a study wrote it
+            raise DivergedError(f"{run}: {summary['diverged']}; remove the folder to try again", summary["diverged"])
         if is_first:
             console.print(f"{run}: finished already, nothing to do")
-        return run_folder.summary_of(run)
+        return summary
 
     steps = _steps(recipe, len(train))
     if recipe.training.compile:
@@ -72,7 +74,8 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
     if (broken := no_number.seen_at or trainer.broken_at) is not None:
         kept = checkpoints.checkpoints(run)
         last = f"the last good checkpoint is {kept[-1]}" if kept else "no checkpoint had been written"
-        raise TriuneError(f"training stopped at step {broken}: the loss is not a finite number; {last}")
+        short = f"the loss is not a finite number at step {broken}"
+        raise DivergedError(f"training stopped at step {broken}: the loss is not a finite number; {last}", short)
     if trainer.state.global_step < steps:
         if is_first:
             console.print(
