@@ -26,6 +26,9 @@ def publish(results: Path, folder: Path) -> list[Path]:
     """Copy all records of `results` into `folder`; gives those that are new. Nothing is written if one cannot be."""
     if folder.exists() and not folder.is_dir():
         raise TriuneError(f"'{folder}' is not a folder")
+    one, other = results.resolve(), folder.resolve()
+    if one.is_relative_to(other) or other.is_relative_to(one):  # every record would be there twice
+        raise TriuneError(f"'{folder}' and '{results}' must not be one folder, or one inside the other: choose another")
     new: dict[Path, str] = {}
     for name in _files(results):
         text = _published(results / name, results)
