@@ -182,6 +182,16 @@ def test_publishing_again_changes_nothing_and_never_overwrites(whole, published,
     assert not (folder / "inspect/shared.json").exists()  # all or nothing
 
 
+@pytest.mark.parametrize("folder", ["out", "out/records", "out/a/../b", "."])
+def test_copies_do_not_lie_among_the_results(folder, whole, command, tmp_path):
+    shutil.copytree(whole[0] / "inspect", tmp_path / "out/inspect")
+    before = sorted(tmp_path.rglob("*"))
+    result = command("records", tmp_path / "out", tmp_path / folder)
+    assert result.returncode == 2
+    assert "must not be one folder, or one inside the other" in result.stderr.splitlines()[-1]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_the_record_of_the_ablations_may_grow(whole, published, command, tmp_path):
     folder = tmp_path / "records"
     shutil.copytree(published, folder)
@@ -263,7 +273,7 @@ def test_a_search_in_which_all_diverge_is_one_line(arguments, command, tmp_path)
     search = "pretraining.search={learning_rates: [1e30], steps: 3, seconds: 1}"
     result = command(*arguments, tmp_path / "out", "--only", "pretraining", "--set", search)
     assert result.returncode == 2
-    assert "standard: every rate of the search diverged" in result.stderr.splitlines()[-1]
+    assert "standard, shared: every rate of the search diverged" in result.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -277,6 +287,39 @@ def test_a_search_in_which_all_diverge_is_one_line(arguments, command, tmp_path)
             ["--set", "pretraining.search={learning_rates: [-1], steps: 3, seconds: 1}"],
             "must be a list of positive numbers",
         ),
+        *(
+            (
+                ["--set", f"pretraining.search={{learning_rates: {rates}, steps: 3, seconds: 1}}"],
+                "must be a list of positive numbers",
+            )
+            for rates in ('"123"', "[.nan]", "[.inf]", "[[1]]", "{1: 2}", "3", "[]")
+        ),
+        (["--set", "pretraining.search={1: 2}"], "steps and seconds, and not '1'"),
+        (["--set", "pretraining.search={1: 2, a: 3}"], "steps and seconds, and not '1'"),
+        (
+            ["--set", "pretraining.search={learning_rates: [1], steps: 3, seconds: .nan}"],
+            "pretraining.search.seconds must be at least 0, not nan",
+        ),
+        (
+            ["--set", "pretraining.search={learning_rates: [1], steps: true, seconds: 1}"],
+            "pretraining.search.steps must be a whole number",
+        ),
+        (["--set", "pretraining.settings={shared: 5}"], "pretraining.settings.shared must hold names and values"),
+        (["--set", "pretraining.settings={shared: [role_start]}"], "settings.shared must hold names and values"),
+        (["--set", "pretraining.settings={shared: {5: 6}}"], "settings.shared must hold names and values"),
+        (["--set", "pretraining.settings={shared: {role_strat: signed}}"], "role_strat"),
+        (["--set", "pretraining.settings={5: {}}"], "has '5', which is not among"),
+        (["--set", "pretraining.set=[5]"], "pretraining.set must be a list of texts, and holds 5"),
+        (["--set", "pretraining.operators=[5]"], "pretraining.operators must be a list of texts, and holds 5"),
+        (["--set", "pretraining.operators=[[shared]]"], "pretraining.operators must be a list of texts"),
+        (["--set", "ablations.set=[1]"], "ablations.set must be a list of texts, and holds 1"),
+        (["--set", "ablations.variants=[1]"], "ablations.variants must be a list of texts, and holds 1"),
+        (["--set", "finetuning.tasks=[{mnli: 1}]"], "finetuning.tasks must be a list of texts"),
+        (["--set", "data.corpus=[1]"], "data.corpus must be a list of texts, and holds 1"),
+        (["--set", "pretraining.seconds=.nan"], "pretraining.seconds must be at least 0, not nan"),
+        (["--set", "inspect.seconds=.inf"], "inspect.seconds must be at least 0, not inf"),
+        (["--set", "transfer.seconds=-5"], "transfer.seconds must be at least 0, not -5"),
+        (["--set", "data.seconds=-1"], "data.seconds must be at least 0, not -1"),
         (["--set", "pretraining.set=[model.wdith=4]"], "unknown key 'model.wdith'"),
         (["--set", "ablations.variants=[]"], "ablations.variants must name one list"),
         (["--set", "ablations.variants=[ablations, ablations]"], "two lists called 'ablations'"),

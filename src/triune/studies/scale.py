@@ -1,12 +1,13 @@
 """Scales: typed YAML that says what the studies are run on, from a laptop to a cluster. `recipes/scale-*.yaml`."""
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from triune.errors import TriuneError
+from triune.errors import TriuneError, shown
 from triune.training.recipe_files import Number, read_parts
 
 SCALES = ("pocket", "sprint", "base", "paper")
@@ -24,6 +25,10 @@ class DataPart:
     vocabulary: int | None = None  # one of this size is trained on the corpus
     seconds: Number = 0.0
 
+    def validate_values(self) -> None:
+        _texts("data", corpus=self.corpus, valid=self.valid)
+        _at_least("data", 0, seconds=self.seconds)
+
     def validate_tokenizer(self) -> None:
         if (self.tokenizer is None) == (self.vocabulary is None):
             raise ValueError("give one of data.tokenizer and data.vocabulary")
@@ -31,8 +36,14 @@ class DataPart:
 
 def _at_least(part: str, smallest: int, **values: int | float) -> None:
     for name, value in values.items():
-        if value < smallest:
+        if not smallest <= value < math.inf:
             raise ValueError(f"{part}.{name} must be at least {smallest}, not {value}")
+
+
+def _texts(part: str, **lists: list) -> None:
+    for name, values in lists.items():
+        if strange := [one for one in values if not isinstance(one, str)]:
+            raise ValueError(f"{part}.{name} must be a list of texts, and holds {shown(strange[0])}")
 
 
 @strict
@@ -52,28 +63,43 @@ class PretrainingPart:
         return [float(rate) for rate in self.search.get("learning_rates", [])]
 
     def validate_operators(self) -> None:
+        _texts("pretraining", operators=self.operators, set=self.set)
         if not self.operators or len(set(self.operators)) != len(self.operators):
             raise ValueError("pretraining.operators must name one or more operators, each once")
-        if strange := set(self.settings) - set(self.operators):
-            raise ValueError(f"pretraining.settings has '{min(strange)}', which is not among pretraining.operators")
+        if strange := [one for one in self.settings if one not in self.operators]:
+            raise ValueError(
+                f"pretraining.settings has '{shown(strange[0])}', which is not among pretraining.operators"
+            )
+        for operator, values in self.settings.items():
+            if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+                raise ValueError(
+                    f"pretraining.settings.{operator} must hold names and values, as in {{role_start: signed}}, not "
+                    f"{shown(values)}"
+                )
         _at_least("pretraining", 0, seconds=self.seconds)
         _at_least("pretraining", 1, seeds=self.seeds)
 
     def validate_search(self) -> None:
         if not self.search:
             return
-        if strange := set(self.search) ^ {"learning_rates", "steps", "seconds"}:
-            raise ValueError(f"pretraining.search holds learning_rates, steps and seconds; see '{min(strange)}'")
+        wanted = ("learning_rates", "steps", "seconds")
+        if strange := [one for one in self.search if one not in wanted]:
+            raise ValueError(
+                f"pretraining.search holds learning_rates, steps and seconds, and not '{shown(strange[0])}'"
+            )
+        if missing := [one for one in wanted if one not in self.search]:
+            raise ValueError(f"pretraining.search holds learning_rates, steps and seconds; it has no '{missing[0]}'")
         steps, seconds = self.search["steps"], self.search["seconds"]
-        if not isinstance(steps, int) or not isinstance(seconds, (int, float)):
-            raise ValueError("pretraining.search.steps and .seconds must be numbers")
+        if type(steps) is not int or type(seconds) not in (int, float):
+            raise ValueError("pretraining.search.steps must be a whole number and .seconds a number")
         _at_least("pretraining.search", 1, steps=steps)
         _at_least("pretraining.search", 0, seconds=seconds)
         try:
-            rates = self.rates
+            rates = self.rates if isinstance(self.search["learning_rates"], list) else []
         except (TypeError, ValueError):
             rates = []
-        if not rates or min(rates) <= 0 or len({f"{rate:g}" for rate in rates}) != len(rates):
+        is_good = all(0 < rate < math.inf for rate in rates)
+        if not rates or not is_good or len({f"{rate:g}" for rate in rates}) != len(rates):
             raise ValueError("pretraining.search.learning_rates must be a list of positive numbers, each once")
 
 
@@ -87,6 +113,7 @@ class FinetuningPart:
     seconds: Number = 0.0
 
     def validate_counts(self) -> None:
+        _texts("finetuning", tasks=self.tasks)
         _at_least("finetuning", 1, seeds=self.seeds)
         _at_least("finetuning", 0, seconds=self.seconds)
 
@@ -100,6 +127,7 @@ class NoisePart:
     seconds: Number = 0.0
 
     def validate_counts(self) -> None:
+        _texts("noise", tasks=self.tasks)
         _at_least("noise", 1, draws=self.draws)
         _at_least("noise", 0, seconds=self.seconds)
 
@@ -110,6 +138,10 @@ class TransferPart:
     tasks: list = field(default_factory=list)
     seconds: Number = 0.0
 
+    def validate_values(self) -> None:
+        _texts("transfer", tasks=self.tasks)
+        _at_least("transfer", 0, seconds=self.seconds)
+
 
 @strict
 @dataclass
@@ -119,6 +151,7 @@ class TimePart:
     seconds: Number = 0.0
 
     def validate_counts(self) -> None:
+        _texts("time", tasks=self.tasks)
         _at_least("time", 1, rounds=self.rounds)
         _at_least("time", 0, seconds=self.seconds)
 
@@ -133,11 +166,12 @@ class AblationsPart:
 
     @property
     def lists(self) -> list[str]:
-        return [str(one) for one in self.variants] if isinstance(self.variants, list) else [self.variants]
+        return self.variants if isinstance(self.variants, list) else [self.variants]
 
     def validate_variants(self) -> None:
         if not self.lists:
             raise ValueError("ablations.variants must name one list of variants or more")
+        _texts("ablations", variants=self.lists, set=self.set)
 
     def validate_counts(self) -> None:
         _at_least("ablations", 1, seeds=self.seeds)
