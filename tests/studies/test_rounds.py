@@ -242,6 +242,32 @@ def test_from_published_records_it_goes_on(whole, published, arguments, command,
     assert any("noise · MNLI · standard · seed 2" in line for line in lines)
 
 
+def test_a_search_whose_models_are_gone_is_made_with_those_of_the_next_round(whole, arguments, command, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(whole[0], out)
+    for label in ("standard", "shared"):
+        shutil.rmtree(out / f"runs/{label}/seed-1/model")
+        shutil.rmtree(out / f"tasks/mrpc/{label}/seed-2")
+    shutil.rmtree(out / "tasks/mrpc/standard/search-0.001")
+    result = command(*arguments, out, "--budget", "1h")
+    assert result.returncode == 0, result.stderr
+    second = {
+        label: read(out / f"tasks/mnli/{label}/seed-2/record.json")["model_sha256"] for label in ("standard", "shared")
+    }
+    for label, model in second.items():  # all rates and operators of the task from one pre-training seed
+        for name in ("search-0.001-from-2", "search-1e+30-from-2", "seed-2"):
+            assert read(out / f"tasks/mrpc/{label}/{name}/record.json")["model_sha256"] == model, (label, name)
+    assert not list((out / "tasks/mnli").glob("*/*-from-2"))
+    lost = next(line for line in result.stdout.splitlines() if "has a record and no weights here" in line)
+    assert "mrpc · standard · search, rate 0.001" in lost
+    assert "none of the others can run" in result.stdout
+    before = {path: path.stat().st_mtime_ns for path in (out / "tasks").rglob("*.json")}
+    again = command(*arguments, out, "--budget", "1h")
+    assert again.returncode == 0, again.stderr
+    assert "none of the others can run" in again.stdout
+    assert {path: path.stat().st_mtime_ns for path in (out / "tasks").rglob("*.json")} == before
+
+
 def test_what_does_not_fit_is_left_and_later_cells_that_do_are_run(whole, arguments, command, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(whole[0], out)

@@ -60,32 +60,38 @@ def finetuning_records(place: Place) -> list[Path]:
 
 
 def _run_folders(place: Place, task: str) -> list[str]:
-    rates = place.recipe_for(task).search.learning_rates
-    return [f"search-{rate:g}" for rate in rates] + [f"seed-{seed}" for seed in place.seeds]
+    from triune.studies.searches import search_folders, search_seed
+
+    rounds = place.rounds if place.round is None else [place]
+    searches = [name for one in rounds for name in search_folders(place, task, search_seed(one, task))]
+    return [*dict.fromkeys(searches), *(f"seed-{seed}" for seed in place.seeds)]
 
 
 def run_finetuning(place: Place, done: Done) -> None:
     from triune.data.tasks import get_task
-    from triune.training.matrix import Matrix, run_matrix
+    from triune.studies.searches import ending, search_seed
+    from triune.training.matrix import Matrix, Search, run_matrix
 
     part, folder = place.scale.finetuning, place.out / "tasks"
     [seed] = place.pretraining_seeds
-    first, models = pretrained_models(place), pretrained_models(place, seed)
+    sources = {name: search_seed(place, name) for name in part.tasks}
+    models = {one: pretrained_models(place, one) for one in {seed, *sources.values()}}
     studied = {*place.scale.noise.tasks, *place.scale.transfer.tasks}
     spans = [name for name in part.tasks if get_task(name).kind == "span"]
     for names in filter(None, ([name for name in part.tasks if name not in spans], spans)):
         recipe = place.recipe_for(names[0])
         tasks = {name: place.task_data(name, recipe.data.rows) for name in names}
         keep = {name: "all" if name in studied else "none" for name in names}
+        searches = {name: Search(models[sources[name]], ending(sources[name])) for name in names}
         matrix = Matrix(
-            models,
+            models[seed],
             tasks,
             recipe,
             place.seeds,
             folder,
             keep_for=keep,
             engine=place.engine,
-            search_models=first,
+            searches=searches,
             records_suffice=True,
         )
         run_matrix(matrix, done)

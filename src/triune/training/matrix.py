@@ -21,6 +21,12 @@ SEARCH_SEED = 0
 
 
 @dataclass(frozen=True)
+class Search:
+    models: dict[str, Location]  # by label
+    ending: str = ""  # of the names of its folders
+
+
+@dataclass(frozen=True)
 class Matrix:
     models: dict[str, Location]  # by label
     tasks: dict[str, TaskData]  # by name
@@ -31,8 +37,8 @@ class Matrix:
     keep_for: Mapping[str, str] = field(default_factory=dict)  # the same for single tasks
     engine: Engine = LOCAL
     test_files: bool = False
-    # Models that the search of rates starts from, where they are not those that the seeds start from.
-    search_models: dict[str, Location] | None = None
+    # By task, where the search of rates starts from other models than the seeds do.
+    searches: Mapping[str, "Search"] = field(default_factory=dict)
     # As a study has it: a run whose record is there is finished, even if its model was to be kept and is gone; one
     # whose pre-trained model is gone cannot run; one that diverges has a record that says so, and ends nothing else.
     records_suffice: bool = False
@@ -90,19 +96,20 @@ def _searched(
     pairs = [(name, label) for name in matrix.tasks for label in matrix.models]
     if not rates:
         return dict.fromkeys(pairs, matrix.recipe)
-    models = matrix.search_models or matrix.models
+    searches = {name: matrix.searches.get(name, Search(matrix.models)) for name in matrix.tasks}
     cells = {
-        (pair, rate): _cell(
+        ((name, label), rate): _cell(
             matrix,
-            *pair,
-            models[pair[1]],
+            name,
+            label,
+            searches[name].models[label],
             SEARCH_SEED,
             matrix.recipe.at_rate(rate),
-            hashes[pair[0]],
-            f"search-{rate:g}",
+            hashes[name],
+            search_folder(rate, searches[name].ending),
             f"search, rate {rate:g}",
         )
-        for pair in pairs
+        for name, label in pairs
         for rate in rates
     }
     run_missing(list(cells.values()), matrix.engine, done)
@@ -118,6 +125,10 @@ def _searched(
             raise TriuneError(f"{pair[1]} on {pair[0]}: every rate of the search diverged; lower search.learning_rates")
         chosen[pair] = matrix.recipe.at_rate(max(tried)[1])
     return chosen
+
+
+def search_folder(rate: float, ending: str = "") -> str:
+    return f"search-{rate:g}{ending}"
 
 
 def _cell(
