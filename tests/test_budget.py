@@ -78,6 +78,23 @@ def test_earlier_records_say_how_long_a_cell_takes(tmp_path):
     assert run([before, now], Budget(3.0, CLOCK)) == ["now"]
 
 
+def test_the_longest_that_was_measured_counts(tmp_path):
+    budget = Budget(25.0, CLOCK)
+    cells = [cell(tmp_path, "long", 8.0), *(cell(tmp_path, name, 1.0) for name in "abcdefghijklmn")]
+    assert len(run(cells, budget)) == 11  # with the last one, 7 seconds are left
+    assert budget.shortest_left_out == pytest.approx(8.0)
+
+
+def test_seconds_of_training_alone_make_a_cell_only_longer(tmp_path):
+    budget = Budget(25.0, CLOCK)
+    one = cell(tmp_path, "one")
+    budget.enter("study", 10.0)
+    budget.hear(one, {"train_seconds": 2.0})
+    assert budget.expected(one) == 10.0
+    budget.hear(one, {"train_seconds": 12.0})
+    assert budget.expected(one) == 12.0
+
+
 def test_kinds_are_measured_apart(tmp_path):
     budget = Budget(25.0, CLOCK)
     quick, other = cell(tmp_path, "quick", 1.0, kind="small"), cell(tmp_path, "other", kind="large")

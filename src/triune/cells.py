@@ -122,18 +122,14 @@ def run_missing(cells: Sequence[Cell], engine: Engine, done: Callable[[Cell, Rec
 
 
 def _with_weights(cells: list[Cell], budget: Budget | None) -> list[Cell]:
-    """Those that can run: records may have been kept without the models that they are of.
-
-    What would start from a model that diverged, or that was never made because something before it did, is left out.
-    """
+    """Those that can run: records may be kept without their models, and a model that diverged was never there."""
     gone = [cell for cell in cells if cell.needs is not None and not has_weights(cell.needs)]
     kept = [cell for cell in gone if cell.needs is not None and has_lost_weights(cell.needs)]
     if budget is not None:
         budget.without_weights += gone
     elif kept:
         raise TriuneError(
-            f"{kept[0].title}: there are no weights in '{kept[0].needs}': put them there, or leave such cells out with "
-            "--budget"
+            f"{kept[0].title}: there are no weights in '{kept[0].needs}': put them there, or leave it out by --budget"
         )
     return [cell for cell in cells if all(cell is not one for one in gone)]
 

@@ -125,6 +125,13 @@ def test_every_list_has_a_record_and_what_is_trained_already_is_not_trained_agai
         assert standard["validation_losses"] == losses
 
 
+def test_the_plan_counts_a_run_once(arguments, command, tmp_path):
+    """Of five variants with two seeds, `standard` and `shared` are runs of pre-training."""
+    result = command(*arguments, tmp_path / "out", "--plan")
+    [line] = [line for line in result.stdout.splitlines() if "ablations and controls" in line]
+    assert [int(word) for word in line.split() if word.isdigit()][:2] == [6, 0], line
+
+
 def test_the_report_tells_the_seeds_apart_and_gives_their_mean(whole):
     out, _ = whole
     losses = [read(out / f"runs/shared/seed-{seed}/summary.json")["validation_loss"] for seed in (1, 2)]

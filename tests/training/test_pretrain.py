@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -138,6 +139,18 @@ def test_killed_at_any_moment_it_ends_the_same(undisturbed, blocks, tmp_path):
     assert_same_weights(run, undisturbed)
     losses = [[row.get("loss") for row in run_folder.metrics_of(folder)] for folder in (run, undisturbed)]
     assert losses[0] == losses[1]
+
+
+def test_seconds_go_on_where_the_checkpoint_was(blocks, tmp_path):
+    recipe = tiny("training.steps=4", "training.checkpoint_every=2", "training.log_every=1")
+    assert pretrain(recipe, blocks, tmp_path)["seconds"] < 1000
+    # As a kill after the first checkpoint leaves it, on a slow machine.
+    for name in ("checkpoint-4", "model"):
+        shutil.rmtree(tmp_path / name)
+    (tmp_path / "summary.json").unlink()
+    rows = [{**row, "elapsed": 1000.0 * row["step"]} for row in run_folder.metrics_of(tmp_path)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert 2000 < pretrain(recipe, blocks, tmp_path)["seconds"] < 3000
 
 
 def test_sigterm_saves_and_exits_cleanly(undisturbed, blocks, tmp_path):

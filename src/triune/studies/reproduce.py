@@ -189,9 +189,10 @@ def plan(place: Place, only: Sequence[str], console: Console) -> float:
     check(place)
     place, chosen = _chosen(place, only)
     table = Table("Plan", ["study", "runs", "finished", "about"], notes=[])
-    whole = 0.0
+    whole, counted = 0.0, set[Path]()
     for stage in chosen:
-        records = stage.records(place)
+        records = [path for path in stage.records(place) if path not in counted]  # a run may serve two studies
+        counted.update(records)
         there = sum(record.is_file() for record in records)
         missing = len(records) - there
         at_once = 1 if stage.alone else min(place.engine.at_once, max(1, missing))

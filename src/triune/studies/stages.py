@@ -117,9 +117,14 @@ def run_noise(place: Place, done: Done) -> None:
     cells = []
     for task in part.tasks:
         data = place.task_data(task, place.recipe_for(task).data.rows)
-        cells += noise_cells(_models(place, task), data, settings, place.out / "noise")
+        cells += _of_kind(task, noise_cells(_models(place, task), data, settings, place.out / "noise"))
         cells += _without_weights(place, task, "noise")
     run_missing(cells, place.engine, done)
+
+
+def _of_kind(kind: str, cells: list[Cell]) -> list[Cell]:
+    """A budget measures them apart from others: tasks differ in size."""
+    return [replace(cell, kind=kind) for cell in cells]
 
 
 def _models(place: Place, task: str) -> list[Any]:
@@ -162,9 +167,9 @@ def run_transfer(place: Place, done: Done) -> None:
     from triune.evaluation.transfer import transfer_cells
 
     tasks = place.scale.transfer.tasks
-    models = [model for task in tasks for model in _models(place, task)]
     targets = [place.task_data(task, None) for task in tasks]
-    cells = transfer_cells(models, targets, place.out / "transfer")
+    # Of one kind: all models are scored on the same targets.
+    cells = transfer_cells([model for task in tasks for model in _models(place, task)], targets, place.out / "transfer")
     cells += [cell for task in tasks for cell in _without_weights(place, task, "transfer")]
     run_missing(cells, place.engine, done)
 
@@ -192,7 +197,8 @@ def run_time(place: Place, done: Done) -> None:
     for task in part.tasks:
         recipe = place.recipe_for(task)
         data = place.task_data(task, recipe.data.rows)
-        cells.append(time_cell(data, configs, tokenizer, recipe, part.rounds, place.out / "time"))
+        timed = time_cell(data, configs, tokenizer, recipe, part.rounds, place.out / "time")
+        cells += _of_kind(task, [timed])
     run_missing(cells, _here(place), done)
 
 

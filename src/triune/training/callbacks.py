@@ -28,6 +28,16 @@ class RunMetrics(TrainerCallback):
         self.validation: tuple[int, float] | None = None  # (step, loss) of the latest evaluation
         self.spans: list[tuple[int, float]] = []  # (steps, seconds) between two logs without evaluation or saving
         self._mark: tuple[int, float] | None = None
+        self._began = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Of training up to now, with those before a restart."""
+        return time.perf_counter() - self._began
+
+    def begin(self, seconds: float) -> None:
+        """Training begins now, or goes on where so many seconds had been spent."""
+        self._began = time.perf_counter() - seconds
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -63,6 +73,7 @@ class RunMetrics(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         row: dict[str, Any] = {"step": state.global_step, "tokens": state.global_step * self.tokens_a_step}
+        row["elapsed"] = round(self.seconds, 3)
         logs = logs or {}
         if "loss" in logs:
             self.last_loss = logs["loss"]

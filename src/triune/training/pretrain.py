@@ -7,7 +7,6 @@ the recipe's, however many devices share them.
 import json
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,7 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
         _announce(console, recipe, trainer, model, steps, resume)
         run_folder.forget_after(run, int(resume.name.removeprefix(checkpoints.PREFIX)) if resume else 0)
     trainer.accelerator.wait_for_everyone()
-    began = time.time()
+    metrics.begin(run_folder.seconds_of(run) if resume else 0.0)
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
 
     if (broken := no_number.seen_at or trainer.broken_at) is not None:
@@ -82,7 +81,7 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
                 f"{run}: stopped at step {trainer.state.global_step} of {steps} and saved; start again to go on"
             )
         return {"run": str(run), "stopped": trainer.state.global_step, "steps": steps}
-    return _finish(recipe, trainer, metrics, train, run, time.time() - began)
+    return _finish(recipe, trainer, metrics, train, run)
 
 
 def summary_line(summary: dict[str, Any]) -> str:
@@ -262,14 +261,10 @@ def _speed(recipe: Recipe, trainer: PretrainingTrainer, metrics: RunMetrics, blo
 
 
 def _finish(
-    recipe: Recipe,
-    trainer: PretrainingTrainer,
-    metrics: RunMetrics,
-    train: Blocks,
-    run: Path,
-    seconds: float,
+    recipe: Recipe, trainer: PretrainingTrainer, metrics: RunMetrics, train: Blocks, run: Path
 ) -> dict[str, Any]:
     """Evaluate at the end, save model and tokenizer, write the summary: its presence says that the run is done."""
+    seconds = metrics.seconds
     if metrics.validation is None or metrics.validation[0] != trainer.state.global_step:
         trainer.evaluate()
     assert metrics.validation is not None

@@ -81,6 +81,12 @@ def forget_after(run: Path, step: int) -> None:
         write_text(run / METRICS, "".join(json.dumps(row) + "\n" for row in kept))
 
 
+def seconds_of(run: Path) -> float:
+    """Of training, as far as the metrics go: what was lost after a checkpoint is not in it."""
+    rows = metrics_of(run) if (run / METRICS).is_file() else []
+    return max((float(row.get("elapsed", 0.0)) for row in rows), default=0.0)
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
