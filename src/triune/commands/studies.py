@@ -54,7 +54,8 @@ def ablate(
         print(line)
     if kept is None:
         raise TriuneError(f"the reference '{listed.reference}' diverged: there is nothing to compare the others with")
-    show(ablation_tables(write_ablations(kept, numbers, out)))
+    left_out = {variant.name for variant in listed.variants} - {variant.name for variant in kept.variants}
+    show(ablation_tables(write_ablations(kept, numbers, out, left_out=left_out)))
     print(f"written: {out / RECORD}")
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from os.path import relpath
 from pathlib import Path
@@ -115,13 +115,14 @@ def write_ablations(
     out: Path,
     file: str = RECORD,
     run_of: Callable[[str, int], Path] | None = None,
+    left_out: Collection[str] = (),
 ) -> Record:
     """One record of all variants from the summaries of their runs, with paired tests over seeds.
 
-    `run_of(variant, seed)` says where a run is that is not in `out/VARIANT/seed-N`.
+    `run_of(variant, seed)` says where a run is that is not in `out/VARIANT/seed-N`; `left_out` are variants of the list
+    that this record does without.
     """
-
-    _check_list(ablations, out / file)
+    _check_list(ablations, out / file, left_out)
 
     def summary_file(name: str, seed: int) -> Path:
         return (run_of(name, seed) if run_of else out / name / f"seed-{seed}") / SUMMARY
@@ -171,13 +172,13 @@ def write_ablations(
     return record
 
 
-def _check_list(ablations: Ablations, path: Path) -> None:
+def _check_list(ablations: Ablations, path: Path, left_out: Collection[str] = ()) -> None:
     """A record of other variants is not written over: it may be all that there is of them."""
     try:
         there = [str(one["name"]) for one in (_read(path) or {}).get("variants", [])]
     except (KeyError, TypeError):
         return  # damaged: made anew
-    names = [one.name for one in ablations.variants]
+    names = {*left_out, *(one.name for one in ablations.variants)}
     if lost := [name for name in there if name not in names]:
         raise TriuneError(
             f"'{path}' is of a list with {shown(', '.join(lost))}, and '{ablations.name}' has no such variants: choose "

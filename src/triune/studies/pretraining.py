@@ -106,7 +106,9 @@ def run_ablations(place: Place, done: Done) -> None:
         whole = [seed for seed in all_seeds if all((runs[name, seed] / SUMMARY).is_file() for name in names)]
         file = RECORD if len(lists) == 1 else f"{one.ablations.name}.json"
         if whole:
-            write_ablations(ablations, whole, place.out / "ablations", file, lambda *key, runs=runs: runs[key])
+            left_out = {variant.name for variant in one.ablations.variants} - set(names)
+            folder = place.out / "ablations"
+            write_ablations(ablations, whole, folder, file, lambda *key, runs=runs: runs[key], left_out)
 
 
 def without_diverged(
@@ -114,14 +116,17 @@ def without_diverged(
 ) -> "Ablations | None":
     """Of a list, the variants that can be compared; None where the reference is not among them.
 
-    A variant that diverged with one seed has no mean over seeds. The page names such runs.
+    A variant that diverged with one seed has no mean over seeds, and one that is compared with it is left out too. The
+    page names such runs.
     """
     kept = tuple(
         one
         for one in ablations.variants
         if one.name not in lost and not any(diverged(run_of(one.name, seed) / SUMMARY) for seed in seeds)
     )
-    return replace(ablations, variants=kept) if any(one.name == ablations.reference for one in kept) else None
+    names = {one.name for one in kept}
+    kept = tuple(one for one in kept if one.against is None or one.against in names)  # nothing to compare it with
+    return replace(ablations, variants=kept) if ablations.reference in names else None
 
 
 def _ablation_cells(place: Place) -> list[Cell]:
