@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 from triune.cells import Cell, run_missing
 from triune.errors import TriuneError
-from triune.presence import diverged
+from triune.presence import SUMMARY, diverged
 from triune.progress import Done
 from triune.studies.place import Place
 
 if TYPE_CHECKING:
     from triune.studies.ablations import Ablations
-
-SUMMARY = "summary.json"
 
 
 # The search of rates: before the models of the paper, and before the ablations.

@@ -4,13 +4,12 @@ Records are small and may be kept, or carried to another machine, without weight
 all the same; one that would need the weights cannot run.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 from triune.cells import Cell, Record
 from triune.errors import TriuneError
-from triune.presence import has_weights
+from triune.presence import has_weights, read
 from triune.studies.place import FIRST_SEED, Place
 
 MODEL = "model"
@@ -44,15 +43,6 @@ def _checksum_in_records(place: Place, label: str, run: Path) -> str:
 def cell_without_weights(title: str, record: Path, model: Path) -> Cell:
     """Done if its record is there; of what went into it, the weights are not here to compare."""
     return Cell(title, _cannot_run, {"model": model}, record, str(read(record).get("identity", "")), needs=model)
-
-
-def read(path: Path) -> Record:
-    """What a record holds, or nothing; whoever takes it for finished says what is wrong with it."""
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}
 
 
 def _cannot_run(model: Path) -> Record:
