@@ -69,7 +69,8 @@ def test_all_that_are_compiled_are_so_in_one_mode(monkeypatch):
     monkeypatch.setattr(contestants.torch, "compile", compile_)
     record = bench_inference(InferenceSettings("tiny", (1,), (8,), "float32", "reduce-overhead", repeats=1))
     how = {"mode": "reduce-overhead", "dynamic": False}
-    assert asked == [("BertModel", how), ("TriuneModel", how), ("TriuneModel", how)]
+    ours = ("TriuneModel", how | {"fullgraph": True})
+    assert asked == [("BertModel", how | {"fullgraph": False}), ours, ours]
     assert [one["compiled"] for one in record["results"]] == ["none", *["reduce-overhead"] * 3]
     assert record["results"][1]["contestant"] == "transformers BERT, compiled"
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from triune import TriuneForMaskedLM, operators, preset
+from triune import TriuneForMaskedLM, TriuneModel, operators, preset
 from triune.kernels.reference import reference_attention
 from triune.operators import AttentionShape
 from triune.testing import FORMS, attend
@@ -55,16 +55,39 @@ def test_compiled_training_step(operator, form):
     tokens = torch.randint(1000, 2000, (8, 96), device="cuda")
     mask = torch.ones_like(tokens)
     mask[3:, 50:] = 0
+    labels = tokens.masked_fill(mask == 0, -100)  # padding may run packed, and be nothing then
     losses = []
     torch._dynamo.reset()
     for run in (model, torch.compile(model, fullgraph=True)):
         model.zero_grad()
         with torch.autocast("cuda", torch.bfloat16):
-            loss = run(tokens, mask, labels=tokens).loss
+            loss = run(tokens, mask, labels=labels).loss
         loss.backward()
         assert all(parameter.grad.isfinite().all() for parameter in model.parameters() if parameter.grad is not None)
         losses.append(loss.item())
     assert abs(losses[0] - losses[1]) < 2e-2
+
+
+@pytest.mark.parametrize("operator", ["standard", "shared"])
+def test_inference_is_one_cuda_graph(operator):
+    """Pieces would be launched one by one from Python, which takes longer than all that they compute."""
+    model = TriuneModel(preset("mini", operator=operator), add_pooling_layer=False).cuda().bfloat16().eval()
+    tokens = torch.randint(1000, 2000, (2, 128), device="cuda")
+    torch._dynamo.reset()
+    compiled = torch.compile(model, mode="reduce-overhead", fullgraph=True)
+
+    @torch.inference_mode()
+    def run():
+        torch.compiler.cudagraph_mark_step_begin()
+        return compiled(input_ids=tokens).last_hidden_state.clone()
+
+    for _ in range(3):  # compile, record, replay
+        found = run()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        run()
+    assert sum(event.name == "cudaGraphLaunch" for event in profile.events()) == 1
+    with torch.inference_mode():
+        torch.testing.assert_close(found, model(input_ids=tokens).last_hidden_state, rtol=5e-2, atol=5e-2)
 
 
 @pytest.mark.parametrize("operator", operators.names())

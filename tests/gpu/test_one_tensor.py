@@ -33,7 +33,6 @@ MASKED = {**VARIANTS, "masked": {"masked": True}}
 @pytest.fixture(autouse=True)
 def small_gpu(monkeypatch):
     """The kernels that want a sequence for every multiprocessor take these few too, and programs go round."""
-    monkeypatch.setattr(hopper, "multiprocessors", lambda device: 1)
     monkeypatch.setattr(call, "multiprocessors", lambda device: 1)
 
 
@@ -104,6 +103,16 @@ def test_sequences_left_to_the_exact_kernel_change_no_others(length):
         assert torch.equal(once[:length], again[:length])
         assert torch.equal(once[2 * length :], again[2 * length :])
         assert not torch.equal(once[length : 2 * length], again[length : 2 * length])
+
+
+@pytest.mark.parametrize("length", [65, 128, 256, 512])
+def test_few_sequences(monkeypatch, length):
+    """Fewer than the GPU has multiprocessors: they are shared out."""
+    monkeypatch.undo()
+    case = on_gpu([length] * 3, dtype=torch.bfloat16)
+    one_tensor.launched()
+    check(case)
+    assert "forward" in one_tensor.launched()
 
 
 def test_many_heads_and_sequences(monkeypatch):

@@ -131,7 +131,7 @@ def test_which_calls_the_hopper_kernels_take():
 
 def test_few_sequences_and_unaligned_tensors_are_left_to_the_other_kernels(monkeypatch):
     monkeypatch.setattr(hopper, "unusable", lambda device: None)
-    monkeypatch.setattr(hopper, "multiprocessors", lambda device: 132)
+    monkeypatch.setattr("triune.kernels.one_tensor.call.multiprocessors", lambda device: 132)
     call = call_of(128)
     enough = torch.zeros(66 * 128, 2, 64, dtype=torch.bfloat16)
     assert hopper.takes(enough, call, save_levels=True)

@@ -102,6 +102,26 @@ def test_it_is_said_in_compiled_models_too(warned, kernels):
     assert len(warned) == 1
 
 
+def test_the_working_dtype_is_a_constant_of_compiled_code():
+    """As in plain code it follows autocast; PyTorch 2.11 could not trace it."""
+    frames = []
+
+    def backend(graph, inputs):
+        frames.append(graph)
+        return graph.forward
+
+    def traced(x):
+        return x + (dispatch.working_dtype(x.device, x.dtype) == torch.bfloat16)
+
+    compiled = torch.compile(traced, fullgraph=True, backend=backend)
+    for _ in range(2):
+        assert compiled(torch.zeros(1)) == 0
+        with torch.autocast("cpu", torch.bfloat16):
+            assert compiled(torch.zeros(1)) == 1
+    assert len(frames) == 2
+    assert dispatch.working_dtype(torch.device("meta"), torch.float32) == torch.float32
+
+
 def test_models_ask_for_the_kernels_unless_told_otherwise(tmp_path):
     made = small_model("shared")
     made.save_pretrained(tmp_path)

@@ -367,3 +367,15 @@ def test_what_was_launched_can_be_asked():
     output.sum().backward()
     assert one_tensor.launched() == {"backward, both ways": 1}
     assert one_tensor.launched() == {}
+
+
+def test_few_sequences_are_shared_out_among_programs(monkeypatch):
+    """A program for each of them would leave most of a large GPU idle."""
+    shared, score_scale, _ = Case([70, 70], width=32, dtype=torch.float16).tensors()
+    found = []
+    for multiprocessors, kernel in ((4, "short forward"), (5, "forward")):
+        monkeypatch.setattr("triune.kernels.one_tensor.call.multiprocessors", lambda device, n=multiprocessors: n)
+        one_tensor.launched()
+        found.append(one_tensor.attention(shared, score_scale, max_length=70))
+        assert one_tensor.launched() == {kernel: 1}
+    torch.testing.assert_close(*found, rtol=2e-3, atol=2e-3)

@@ -84,7 +84,7 @@ def _entry(settings: InferenceSettings, ids_BT: torch.Tensor, name: str, operato
         weights = list(model.encoder.parameters())
         entry.about["weight_bytes"] = bytes_of(weights)
         entry.own_bytes = lambda: bytes_of([*model.parameters(), *model.buffers(), ids_BT])
-        run = compiled(model, mode)
+        run = compiled(model, mode, ours=not library)
 
         def forward() -> None:
             if mode == GRAPHS:

@@ -109,6 +109,9 @@ def _gelu_unsupported(device: torch.device, dtype: torch.dtype) -> str | None:
     return bias_gelu.unsupported(device, dtype)
 
 
+# PyTorch 2.11 cannot trace the first call, and breaks a compiled model into hundreds of pieces. Compiled code is
+# guarded by autocast's state, so that the result is constant.
+@torch.compiler.assume_constant_result
 def working_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
     """What a projection gives for states of this dtype: under autocast, autocast's."""
     known = torch.amp.is_autocast_available(device.type)  # not of the meta device

@@ -76,6 +76,12 @@ def programs_a_head(at_once: int, sequences: int, shared: torch.Tensor) -> int:
     return max(1, min(sequences, multiprocessors(shared.device) * at_once // shared.shape[1]))
 
 
+def fills_gpu(sequences: int, shared: torch.Tensor) -> bool:
+    """Whether a program for each sequence and head keeps the GPU busy. Where there are fewer, kernels that share a
+    sequence out among programs are faster, though each of them loads it anew."""
+    return sequences * shared.shape[1] >= multiprocessors(shared.device)
+
+
 def pointer(tensor: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:
     """A pointer that is never read where there is no tensor."""
     return other if tensor is None else tensor

@@ -14,6 +14,7 @@ from triune.kernels.one_tensor.call import (
     LAUNCHED,
     SYMMETRIC_FLAGS,
     Call,
+    fills_gpu,
     pointer,
     programs_a_head,
 )
@@ -65,6 +66,8 @@ def run_forward(
         LAUNCHED["hopper forward"] += 1
         hopper.run_forward(shared, call, output, levels)
         return output, levels
+    if short is None and length > tiles.MIXED_TILE and not fills_gpu(sequences, shared):
+        short = False
     if short is None and tiles.is_resident(length, width, shared.element_size(), call.plain, tiles.RESIDENT_FORWARD):
         chosen = chosen or tiles.RESIDENT_TILES
         LAUNCHED["resident forward"] += 1

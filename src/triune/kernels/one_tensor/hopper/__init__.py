@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from triune.kernels.one_tensor.call import LARGEST_SUM, Call, pointer, programs_a_head
-from triune.kernels.triton_here import capability, interpreted, multiprocessors, no_triton
+from triune.kernels.one_tensor.call import LARGEST_SUM, Call, fills_gpu, pointer, programs_a_head
+from triune.kernels.triton_here import capability, interpreted, no_triton
 
 TILE = 64
 # Gluon may change with any version of Triton. The first was measured on a GPU, the last compiles in the tests.
@@ -75,11 +75,7 @@ def takes(shared: torch.Tensor, call: Call, save_levels: bool) -> bool:
         return False
     if not takes_shape(call.max_length, shared.shape[2], shared.dtype, call.plain) or not _copied_by_engine(shared):
         return False
-    if unusable(shared.device) is not None:
-        return False
-    # A program has a whole sequence: where there are few, kernels that share one out among programs keep more of the
-    # GPU busy.
-    return call.sequences(shared.shape[0]) * shared.shape[1] >= multiprocessors(shared.device)
+    return unusable(shared.device) is None and fills_gpu(call.sequences(shared.shape[0]), shared)
 
 
 def takes_back(shared: torch.Tensor, call: Call, symmetric: bool) -> bool:

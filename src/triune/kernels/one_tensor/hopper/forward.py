@@ -54,9 +54,9 @@ def two_tiles(query, tiles, base, mma: gl.constexpr, left: gl.constexpr):
     far = warpgroup_mma(query, tiles.index(base + 1).permute((1, 0)), zero, use_acc=False, is_async=True)
     near, far = warpgroup_mma_wait(0, deps=(near, far))
     top = gl.max(gl.maximum(near, far), 1)
-    total = gl.zeros([64], gl.float32, gl.SliceLayout(1, mma))
-    near, total = weights_of(near, top, total)
-    far, total = weights_of(far, top, total)
+    near = gl.exp2(near - gl.expand_dims(top, 1))
+    far = gl.exp2(far - gl.expand_dims(top, 1))
+    total = gl.sum(near + far, 1)
     near = gl.convert_layout(near.to(kind), left)
     far = gl.convert_layout(far.to(kind), left)
     sums = warpgroup_mma(near, tiles.index(base), zero, use_acc=False, is_async=True)
@@ -167,7 +167,7 @@ def hopper_forward_kernel(
             fence_async_shared()
             barrier()
             store_tile(Out, [row, head * 64], out_tile)
-        barrier()
+        # Since the last barrier no thread reads this sequence any more.
         fetch(S, tiles, ready, stage, sequence + STAGES * step, sequences, head * 64, TILES)
         stage += 1
         if stage == STAGES:
