@@ -68,6 +68,17 @@ def test_compiled_training_step(operator, form):
     assert abs(losses[0] - losses[1]) < 2e-2
 
 
+def test_token_types_that_are_left_out_are_zeros():
+    model = TriuneForMaskedLM(preset("mini", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)).cuda()
+    tokens = torch.randint(1000, 2000, (8, 96), device="cuda")
+    table = model.bert.embeddings.token_type_embeddings.weight
+    found = []
+    for types in (None, torch.zeros_like(tokens)):
+        loss = model(tokens, token_type_ids=types, labels=tokens).loss
+        found.append((loss, torch.autograd.grad(loss, table)[0]))
+    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("operator", ["standard", "shared"])
 def test_inference_is_one_cuda_graph(operator):
     """Pieces would be launched one by one from Python, which takes longer than all that they compute."""

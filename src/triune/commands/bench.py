@@ -104,7 +104,7 @@ def step(
         Path | None, typer.Option(help="Folder made by `triune prepare`. (default: random token ids)")
     ] = None,
     operator: Annotated[str, typer.Option(help="Operators of ours, with commas.")] = "standard,shared",
-    steps: Annotated[int, typer.Option(help="Steps of each contestant to measure.", min=1)] = 20,
+    steps: Annotated[int, typer.Option(help="Steps of each contestant to measure.", min=1)] = 50,
     length: Annotated[int | None, typer.Option(help="Tokens of a sequence. (default: the recipe's)", min=1)] = None,
     tokens: Annotated[int | None, typer.Option(help="Tokens of a step. (default: the recipe's)", min=1)] = None,
     compile_: Annotated[
