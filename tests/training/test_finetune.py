@@ -123,6 +123,13 @@ def test_another_seed_is_added_to_what_is_there(matrix, command, tmp_path):
     assert {name: after[name] for name in before} == before
 
 
+def test_rows_seen_may_be_limited(samples, command, tmp_path):
+    limited = ("training.epochs=5", "data.rows=20", "training.most_rows=45")
+    assert command(*glue_arguments(samples, tmp_path / "out", *limited, task="rte")).returncode == 0
+    for record in all_records(tmp_path / "out").values():
+        assert (record["epochs"], len(record["history"])) == (2, 2)
+
+
 @pytest.mark.parametrize(
     "change", [["--set", "training.epochs=3"], ["--set", "data.rows=20"], ["--recipe", "paper-glue"]]
 )

@@ -8,7 +8,7 @@ import yaml
 from triune.errors import TriuneError
 from triune.training.finetune_recipe import finetune_recipe_from_dict, load_finetune_recipe
 
-OURS = ["strong", "paper-glue", "paper-squad", "pocket-tasks"]
+OURS = ["strong", "paper-glue", "paper-squad", "pocket-tasks", "sprint-tasks"]
 
 
 def refused(call, *words):
@@ -40,7 +40,7 @@ def test_only_recipes_of_the_same_kind_are_proposed():
     refused(lambda: load_finetune_recipe("stong"), "strong", "paper-glue")
     with pytest.raises(TriuneError) as caught:
         load_finetune_recipe("stong")
-    assert "sprint" not in str(caught.value)
+    assert "paper-base" not in str(caught.value)
 
 
 def test_the_papers_recipes_say_what_appendix_a4_says():
@@ -61,6 +61,17 @@ def test_a_searched_recipe_has_one_rate_and_nothing_left_to_search():
     assert chosen.search.learning_rates == []
     assert chosen.training == recipe.training
     assert recipe.optimizer.learning_rates != [3e-5]
+
+
+def test_large_tasks_get_fewer_epochs_where_rows_are_limited():
+    training = load_finetune_recipe("strong", ["training.epochs=5", "training.most_rows=1000"]).training
+    assert [training.epochs_of(rows) for rows in (0, 1, 200, 201, 333, 1000, 1001, 9999)] == [5, 5, 5, 4, 3, 1, 1, 1]
+    assert load_finetune_recipe("strong").training.epochs_of(10**9) == load_finetune_recipe("strong").training.epochs
+
+
+def test_records_from_before_there_was_a_limit_are_of_the_same_recipe():
+    assert "most_rows" not in load_finetune_recipe("strong").to_dict()["training"]
+    assert load_finetune_recipe("strong", ["training.most_rows=9"]).to_dict()["training"]["most_rows"] == 9
 
 
 def test_numbers_may_be_written_as_people_write_them():
@@ -105,6 +116,7 @@ def test_numbers_may_be_written_as_people_write_them():
         ("model.attention_dropout=-0.1", "attention_dropout"),
         ("model.classifier_pooling=max", "classifier_pooling"),
         ("answers.n_best=0", "at least 1"),
+        ("training.most_rows=0", "most_rows"),
         ("search.learning_rates=[0]", "positive"),
         ("search.learning_rates=[[1e-3]]", "positive"),
     ],

@@ -31,7 +31,7 @@ def time(
     tokenizer: Annotated[str | None, typer.Option(help="Folder or hub name of a tokenizer, with --size.")] = None,
     size: Annotated[str, typer.Option(help="Size of the models: tiny, mini, small, medium, base, large.")] = "base",
     operator: Annotated[str, typer.Option(help="Operators, with commas, with --size.")] = "standard,shared",
-    recipe: Annotated[str, typer.Option(help="strong, paper-glue, pocket-tasks or a .yaml.")] = "strong",
+    recipe: Annotated[str, typer.Option(help="strong, sprint-tasks, paper-glue, pocket-tasks or a .yaml.")] = "strong",
     rounds: Annotated[int, typer.Option(help="Warm epochs of each, in turn.", min=1)] = 3,
     set_: SetOption = None,
 ) -> None:

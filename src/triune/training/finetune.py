@@ -46,7 +46,7 @@ def finetune(job: Job, problem: Problem, recipe: FinetuneRecipe, out: Path, devi
     model = problem.load(job.model, recipe).to(device)
     plans = [
         training_plan(problem.train.lengths, recipe.training.batch, job.seed, epoch, problem.max_length)
-        for epoch in range(recipe.training.epochs)
+        for epoch in range(recipe.training.epochs_of(len(problem.train.lengths)))
     ]
     examples = OnDevice(problem.train, problem.pad_id, device)
     steps = Steps(model, examples, problem.kind, recipe, sum(map(len, plans)))
@@ -85,7 +85,7 @@ def finetune(job: Job, problem: Problem, recipe: FinetuneRecipe, out: Path, devi
         "primary": best["result"].primary,
         "more_scores": {name: result.scores for name, result in more.items()},
         "best_epoch": best["epoch"],
-        "epochs": recipe.training.epochs,
+        "epochs": len(plans),
         "history": history,
         "train_seconds": seconds,
     }

@@ -85,6 +85,7 @@ class OptimizerPart:
 class TrainingPart:
     batch: int = 16
     epochs: int = 3
+    most_rows: int | None = None  # seen in all epochs together: large tasks get fewer epochs, but one; None: no limit
     precision: Literal["float32", "bfloat16"] = "float32"
     attention: str = "triune"
     # A CUDA graph of the whole step for each length of batch: nothing waits for Python. Only on CUDA devices.
@@ -93,6 +94,12 @@ class TrainingPart:
     def validate_counts(self) -> None:
         if self.batch < 1 or self.epochs < 1:
             raise ValueError("training.batch and training.epochs must be at least 1")
+        if self.most_rows is not None and self.most_rows < 1:
+            raise ValueError(f"training.most_rows must be null or at least 1, not {self.most_rows}")
+
+    def epochs_of(self, rows: int) -> int:
+        """For a task with so many rows."""
+        return self.epochs if self.most_rows is None else max(1, min(self.epochs, self.most_rows // max(1, rows)))
 
 
 @strict
@@ -130,7 +137,11 @@ class FinetuneRecipe:
     about: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        described = dataclasses.asdict(self)
+        if self.training.most_rows is None:
+            # It came when there were records already: where nothing is different, they stay those of the same recipe.
+            del described["training"]["most_rows"]
+        return described
 
     def at_rate(self, rate: float) -> "FinetuneRecipe":
         """The same recipe with one learning rate, and nothing left to search."""
