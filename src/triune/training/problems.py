@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from triune.data.encoded import Encoded, cached_pairs, from_lists
 from triune.data.squad import Question
@@ -73,6 +74,7 @@ class Problem:
             return self.head.from_pretrained(
                 path,
                 attn_implementation=recipe.training.attention,
+                dtype=torch.float32,  # the optimiser's steps are too small for half-precision weights, as published
                 ignore_mismatched_sizes=True,  # a head that was made for another task is made anew
                 **recipe.model.config_values(),
                 **self.head_settings(),
