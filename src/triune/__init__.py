@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from triune.models.modeling import TriuneModel, TriunePreTrainedModel
     from triune.models.presets import preset
+    from triune.models.pretrained import pretrained, pretrained_names
     from triune.operators import Operator, Roles, register
 
 _WHERE = {
@@ -34,6 +35,8 @@ _WHERE = {
     "TriuneForTokenClassification": "triune.models.heads",
     "TriuneForMultipleChoice": "triune.models.heads",
     "preset": "triune.models.presets",
+    "pretrained": "triune.models.pretrained",
+    "pretrained_names": "triune.models.pretrained",
     "Operator": "triune.operators",
     "Roles": "triune.operators",
     "register": "triune.operators",
@@ -53,6 +56,8 @@ __all__ = [
     "TriunePreTrainedModel",
     "__version__",
     "preset",
+    "pretrained",
+    "pretrained_names",
     "register",
 ]
 

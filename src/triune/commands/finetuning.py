@@ -50,7 +50,8 @@ def finetune(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Run folders, model folders or hub names of pre-trained models, each as PATH or LABEL=PATH.",
+            help="Run folders, model folders, names of models that come with Triune (mini-shared) or of the hub, each as "
+            "PATH or LABEL=PATH.",
             metavar="MODEL...",
         ),
     ],
@@ -125,7 +126,7 @@ def compare(
 
 
 def predict(
-    model: Annotated[str, typer.Argument(help="A fine-tuned model: its folder, or a name on the hub.")],
+    model: Annotated[str, typer.Argument(help="A fine-tuned model: its folder or name, or a name on the hub.")],
     source: Annotated[
         str,
         typer.Argument(

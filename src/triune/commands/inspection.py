@@ -18,7 +18,8 @@ def inspect(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Run folders, model folders or hub names, pre-trained or fine-tuned, each as PATH or LABEL=PATH.",
+            help="Run folders, model folders, names of models that come with Triune or of the hub, pre-trained or "
+            "fine-tuned, each as PATH or LABEL=PATH.",
             metavar="MODEL...",
         ),
     ],

@@ -11,6 +11,7 @@ from triune.errors import TriuneError, one_line, shown
 from triune.evaluation.comparing import RECORD
 from triune.evaluation.predict import TASK_FILE
 from triune.models.locate import Location, locate_model
+from triune.models.pretrained import resolved
 
 # Where models are under a folder that is none itself: its seeds, its models, its tasks, or a whole results folder.
 _LAYOUTS = ("seed-*/model", "*/seed-*/model", "*/*/seed-*/model", "tasks/*/*/seed-*/model")
@@ -35,7 +36,7 @@ def find_finetuned(given: Sequence[str], tasks: Collection[str] | None = None) -
     found: list[Finetuned] = []
     for text in given:
         label, path = split_label(text)
-        inside = _models_in(path)
+        inside = _models_in(resolved(path))
         if tasks is not None and not (inside := [one for one in inside if task_of(one) in tasks]):
             raise TriuneError(f"'{path}' holds no model that was fine-tuned on {', '.join(tasks)}")
         names = {_folder_label(one) for one in inside}

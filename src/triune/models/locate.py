@@ -1,4 +1,4 @@
-"""Where a model is: a run folder, a model folder, or a name on the hub."""
+"""Where a model is: a run folder, a model folder, the name of a model of the repository, or a name on the hub."""
 
 import hashlib
 from dataclasses import dataclass
@@ -8,8 +8,9 @@ from typing import Any
 from transformers.utils import cached_file
 
 from triune.data.tokenizer import load_tokenizer
-from triune.errors import TriuneError, one_line
+from triune.errors import TriuneError, did_you_mean, one_line
 from triune.models.configuration import TriuneConfig
+from triune.models.pretrained import pretrained_names, resolved
 
 WEIGHTS = "model.safetensors"
 
@@ -23,7 +24,7 @@ class Location:
 
 def locate_model(name: str) -> Location:
     """Find a model and read its configuration; a folder of a run holds the model in `model/`."""
-    folder = Path(name).expanduser()
+    folder = Path(resolved(name)).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             if not (folder / "model" / "config.json").is_file():
@@ -39,7 +40,9 @@ def locate_model(name: str) -> Location:
     except TriuneError as error:
         raise TriuneError(f"the configuration in '{path}': {error}") from error
     except (OSError, ValueError) as error:
-        raise TriuneError(f"cannot load '{path}': {one_line(error)}") from error
+        is_name = "/" not in name and not folder.is_dir()
+        ours = f"; of the models that come with Triune{did_you_mean(name, pretrained_names())}" if is_name else ""
+        raise TriuneError(f"cannot load '{path}': {one_line(error)}{ours}") from error
     return Location(path, config, _weights_sha256(path))
 
 
