@@ -50,8 +50,8 @@ def finetune(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Run folders, model folders, names of models that come with Triune (mini-shared) or of the hub, each as "
-            "PATH or LABEL=PATH.",
+            help="Run folders, model folders, names of models that come with Triune or of the hub, each as PATH or "
+            "LABEL=PATH.",
             metavar="MODEL...",
         ),
     ],
