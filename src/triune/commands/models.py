@@ -15,6 +15,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("operators")(list_operators)
     app.command("params")(params)
     app.command("fold")(fold)
+    app.command("publish")(publish)
 
 
 def list_operators(as_json: JsonOption = False) -> None:
@@ -75,3 +76,37 @@ def fold(
     from triune.models.folding import fold_folder
 
     fold_folder(model, out)
+
+
+def publish(
+    run: Annotated[Path, typer.Argument(help="Run folder of `triune pretrain`, finished.")],
+    folder: Annotated[Path, typer.Argument(help="Folder for the model; one that was published before is replaced.")],
+    text: Annotated[str, typer.Option(help="One line: what text the model saw, and where it is from.")],
+    licence: Annotated[
+        str, typer.Option(help="Licence of the weights, as the hub names it: apache-2.0, cc-by-sa-4.0.")
+    ],
+    text_licence: Annotated[str, typer.Option(help="Licence of the text.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="The data of the run, for counts of its text; the folder's manifest.json is enough."),
+    ] = None,
+    scores: Annotated[
+        Path | None, typer.Option(help="Folder with records of fine-tunings of this model, for a table of scores.")
+    ] = None,
+    language: Annotated[str, typer.Option(help="Of the text, as the hub names it.")] = "en",
+) -> None:
+    """Write the model of a pre-training run for others: weights in bfloat16, tokenizer, model card."""
+    from triune.errors import TriuneError
+
+    said = {"--text": text, "--licence": licence, "--text-licence": text_licence, "--language": language}
+    for option, value in said.items():
+        if not value.strip() or not value.isprintable():
+            raise TriuneError(f"{option} must be one line that says something")
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    from triune.report.published_card import Said
+    from triune.studies.model_folder import publish_model
+
+    size = publish_model(run, folder, Said(text, licence, text_licence, language), data, scores)
+    print(f"written: {folder}, weights of {size:,} bytes")

@@ -11,12 +11,14 @@ from triune.data.tasks import get_task, task_names
 from triune.files import write_text
 from triune.operators.describe import describe_all
 from triune.report.gather import Gathered
-from triune.report.scores import mean_and_spread
+from triune.report.scores import mean_and_spread, subset_text
 from triune.report.tables import Table, markdown_text
 from triune.version import __version__
 
 Record = dict[str, Any]
 
+POCKET_TEXT = "a small made-up world (the pocket corpus)"
+UNNAMED_TEXT = "the text whose checksum the run folder holds"
 PIPELINES = {"classification": "text-classification", "regression": "text-classification", "span": "question-answering"}
 
 
@@ -37,10 +39,10 @@ def model_card(found: Gathered, label: str) -> str:
     parts = [
         _front_matter(found, label, scores),
         f"# {markdown_text(label)}",
-        _what_it_is(found.models[label]),
+        what_it_is(found.models[label]),
         _use(runs, scores),
-        _training(runs, found.pocket),
-        _scores(scores),
+        training_section(runs, POCKET_TEXT if found.pocket else UNNAMED_TEXT),
+        scores_section(scores),
         _limits(found, label, runs, scores),
         f"Written by `triune report --format cards`, version {__version__}, from the records of the runs.",
     ]
@@ -49,16 +51,34 @@ def model_card(found: Gathered, label: str) -> str:
 
 def _front_matter(found: Gathered, label: str, scores: list[Record]) -> str:
     """What the hub reads. The licence is the user's to choose: it stays a comment."""
+    results = eval_results(scores, found.pocket)
+    about = ModelCardData(
+        library_name="transformers",
+        language="en",
+        pipeline_tag="fill-mask",
+        tags=card_tags(found.models[label]),
+        model_name=label if results else None,
+        eval_results=results or None,
+    )
+    return f"---\n# license: say which before you publish\n{about.to_yaml().strip()}\n---"
+
+
+def card_tags(operator: str) -> list[str]:
+    return ["triune", "bert", f"{operator}-attention"]
+
+
+def eval_results(scores: list[Record], pocket: bool) -> list[EvalResult]:
+    """The mean score on each task, in the form of the hub."""
     results = []
     for task in dict.fromkeys(one["task"] for one in scores):
         ours = [one for one in scores if one["task"] == task]
         one = ours[0]
-        hub = get_task(task).hub if task in task_names() and not found.pocket else None
+        hub = get_task(task).hub if task in task_names() and not pocket else None
         results.append(
             EvalResult(
                 task_type=PIPELINES[one["kind"]],
-                dataset_type=hub.name if hub else "pocket" if found.pocket else "own",
-                dataset_name=f"{one['task_title']} (pocket)" if found.pocket else one["task_title"],
+                dataset_type=hub.name if hub else "pocket" if pocket else "own",
+                dataset_name=one["task_title"] + (" (pocket)" if pocket else " (subset)" if one["subset"] else ""),
                 dataset_config=hub.config if hub else task,  # sets are told apart by it
                 dataset_split="validation",
                 metric_type=one["metric"],
@@ -66,18 +86,10 @@ def _front_matter(found: Gathered, label: str, scores: list[Record]) -> str:
                 metric_value=round(mean(one["primary"] for one in ours), 2),
             )
         )
-    about = ModelCardData(
-        library_name="transformers",
-        language="en",
-        pipeline_tag="fill-mask",
-        tags=["triune", "bert", f"{found.models[label]}-attention"],
-        model_name=label if results else None,
-        eval_results=results or None,
-    )
-    return f"---\n# license: say which before you publish\n{about.to_yaml().strip()}\n---"
+    return results
 
 
-def _what_it_is(operator: str) -> str:
+def what_it_is(operator: str) -> str:
     known = {one["name"]: one for one in describe_all()}
     said = f"A BERT-like encoder with `{markdown_text(operator)}` attention"
     if operator in known:
@@ -108,13 +120,13 @@ def _use(runs: list[Record], scores: list[Record]) -> str:
     return "\n".join(lines)
 
 
-def _training(runs: list[Record], pocket: bool) -> str:
+def training_section(runs: list[Record], text: str) -> str:
+    """What the records of the runs say of pre-training; `text` says in words what they saw."""
     if not runs:
         return "## Pre-training\n\nNo record of its pre-training is among the records."
     run = runs[0]
     recipe = run["recipe"]
     model, training, optimizer = recipe["model"], recipe["training"], recipe["optimizer"]
-    text = "a small made-up world (the pocket corpus)" if pocket else "the text whose checksum the run folder holds"
     losses = ", ".join(f"{one['validation_loss']:.3f} (seed {one['seed']})" for one in runs)
     settings = ", ".join(f"{name} {value}" for name, value in model["operator_settings"].items())
     return "\n".join(
@@ -133,7 +145,7 @@ def _training(runs: list[Record], pocket: bool) -> str:
     )
 
 
-def _scores(scores: list[Record]) -> str:
+def scores_section(scores: list[Record]) -> str:
     if not scores:
         return "## Scores\n\nIt was not fine-tuned."
     table = Table(
@@ -150,6 +162,8 @@ def _scores(scores: list[Record]) -> str:
         title = ours[0]["task_title"] + (" (subset)" if any(one["subset"] for one in ours) else "")
         figure = mean_and_spread([one["primary"] for one in ours])
         table.rows.append([title, ours[0]["metric_title"], figure, f"{ours[0]['dev_rows']:,}"])
+        if any(one["subset"] for one in ours):
+            table.notes.append(f"Not the whole official data. {subset_text(ours)}.")
     return "## Scores\n\n" + table.to_markdown().strip()
 
 

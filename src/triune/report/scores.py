@@ -67,7 +67,7 @@ def _scores(records: list[Record], comparisons: Sequence[Comparison]) -> Table:
         is_subset = any(record["subset"] for record in of_column)
         table.columns.append(_column_title(of_column[0]) + (" (subset)" if is_subset else ""))
         if is_subset:
-            subsets.append(_subset(of_column))
+            subsets.append(subset_text(of_column))
         here = [comparison for comparison in comparisons if concerns(comparison, of_column[0])]
         best = _shown_best([model for model in models if (model, task, metric) in values], here)
         marked = marked or best is not None
@@ -165,8 +165,8 @@ def _column_title(record: Record) -> str:
     return f"{record['task_title']}, {record['metric_title']}"
 
 
-def _subset(records: list[Record]) -> str:
-    """What the subset of one column is; if runs differ in it, all that they had."""
+def subset_text(records: list[Record]) -> str:
+    """What the subset of one task is; if runs differ in it, all that they had."""
     had = dict.fromkeys(
         f"{record['train_rows']:,} training rows from {record['train_source']}, {record['dev_rows']:,} development rows"
         for record in records

@@ -1,0 +1,153 @@
+"""The card of a model that is published: what its run recorded, and what only its publisher knows."""
+
+import json
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from huggingface_hub import ModelCardData
+
+from triune.data.manifest import Manifest
+from triune.data.sources import HUB
+from triune.report.cards import card_tags, eval_results, scores_section, training_section, what_it_is
+from triune.report.tables import markdown_text
+from triune.version import __version__
+
+Record = dict[str, Any]
+
+MARK = "Written by `triune publish`"  # a folder whose card says so may be replaced
+
+
+@dataclass(frozen=True)
+class Said:
+    """What no record holds; a line each."""
+
+    text: str  # what text the model saw, and where it is from
+    licence: str  # of the weights, as the hub names licences
+    text_licence: str
+    language: str = "en"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Of the weights as they are written."""
+
+    parameters: int
+    attention: int  # parameters of a layer
+    bytes: int
+
+
+def published_card(
+    name: str,
+    run: Record,
+    said: Said,
+    counted: Counted,
+    manifest: Manifest | None = None,
+    scores: list[Record] | None = None,
+    pocket: bool = False,
+) -> str:
+    """`run` as `run_record` gives it, `manifest` that of its data, `scores` the records of its fine-tunings."""
+    scores = scores or []
+    parts = [
+        _front_matter(name, run, said, scores, pocket),
+        f"# {markdown_text(name)}",
+        what_it_is(run["operator"]),
+        _use(name),
+        _size(run, counted),
+        _text(said, manifest),
+        training_section([run], "the text above"),
+        "The validation loss is that of the weights before they were rounded to bfloat16.",
+        scores_section(scores) if scores else "## Scores\n\nNone are recorded.",
+        _not_for(run, said, counted, bool(scores) and pocket),
+        f"{MARK}, version {__version__}, from the records of a run with version {run['versions']['triune']}.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _front_matter(name: str, run: Record, said: Said, scores: list[Record], pocket: bool) -> str:
+    results = eval_results(scores, pocket)
+    about = ModelCardData(
+        license=said.licence,
+        language=said.language,
+        library_name="transformers",
+        pipeline_tag="fill-mask",
+        tags=card_tags(run["operator"]),
+        model_name=name if results else None,
+        eval_results=results or None,
+    )
+    return f"---\n{about.to_yaml().strip()}\n---"
+
+
+def _use(name: str) -> str:
+    return "\n".join(
+        [
+            "## Use",
+            "",
+            "```python",
+            "import triune",
+            "from transformers import pipeline",
+            "",
+            f'fill = pipeline("fill-mask", triune.pretrained({json.dumps(name)}))',
+            'print(fill("The river runs into the [MASK].")[0]["token_str"])',
+            "```",
+            "",
+            "`triune finetune` takes the model by its name, or by the path of its folder.",
+        ]
+    )
+
+
+def _size(run: Record, counted: Counted) -> str:
+    operator = markdown_text(run["operator"])
+    return "\n".join(
+        [
+            "## Size",
+            "",
+            f"- Parameters, with the masked-LM head: {counted.parameters:,}.",
+            f"- Query, key and value parameters of a layer (`{operator}`): {counted.attention:,}.",
+            f"- Weights: {counted.bytes:,} bytes in bfloat16. Widen them to train: `dtype=torch.float32` in "
+            "`from_pretrained`; `triune finetune` does so by itself.",
+        ]
+    )
+
+
+def _text(said: Said, manifest: Manifest | None) -> str:
+    lines = [
+        "## Text",
+        "",
+        f"- What it saw: {markdown_text(said.text)}",
+        f"- Licence of the text: {markdown_text(said.text_licence)}",
+        f"- Licence of the weights: {markdown_text(said.licence)}",
+    ]
+    if manifest is not None:
+        lines += [f"- {markdown_text(_source(one))}" for one in manifest.sources]
+        lines += [
+            f"- Prepared, {markdown_text(split)}: {one['documents']:,} documents, {one['tokens']:,} tokens."
+            for split, one in manifest.splits.items()
+        ]
+        lines.append(f"- Vocabulary: {manifest.tokenizer['vocab_size']:,} pieces.")
+    return "\n".join(lines)
+
+
+def _source(source: Record) -> str:
+    """Without the folders that it lay in on the publisher's machine."""
+    where = source["where"] if source["where"].startswith(HUB) else PurePath(source["where"]).name
+    counts = source["counts"]
+    taken = "" if source["weight"] == 1 else f", taken {source['weight']:g} times"
+    size = f"{counts['documents']:,} documents, {counts['bytes'] / 1e6:,.1f} MB"
+    return f"Source, {source['split']}: {where}: {size}{taken}."
+
+
+def _not_for(run: Record, said: Said, counted: Counted, pocket: bool) -> str:
+    longest = run["recipe"]["data"]["block_length"]
+    spoken = "English" if said.language == "en" else f"the language '{markdown_text(said.language)}'"
+    lines = [
+        f"Products, and decisions about people. It is small ({counted.parameters:,} parameters, {run['tokens']:,} "
+        "tokens of pre-training) and made for learning, for tests and for fine-tuning on a laptop.",
+        "Facts: it fills a blank with what its text makes likely, which is often false.",
+        f"Other languages than {spoken}, and texts longer than {longest} tokens, which must be cut.",
+        "Unfiltered output: it had no safety training, and the biases of its text are in it; they were not measured.",
+        "Saying which operator is better: it was pre-trained once, and another seed gives another model.",
+    ]
+    if pocket:
+        lines.append("Real text: its scores are on a made-up world and say nothing of it.")
+    return "\n".join(["## Not for", "", *(f"- {line}" for line in lines)])

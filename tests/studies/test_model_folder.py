@@ -1,0 +1,210 @@
+"""`triune publish`: a pre-training run becomes a model that others can use, with a card that says what it is."""
+
+import json
+import shutil
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+import triune
+from tests.samples import sets
+from tests.training.conftest import TINY
+from triune import TriuneForMaskedLM
+from triune.data.prepare import prepare
+from triune.models.pretrained import VARIABLE
+from triune.training.pretrain import pretrain
+from triune.training.recipe import load_recipe
+
+TEXT = "made-up reviews: yes & 'no' <script>alert(1)</script> [x](javascript:alert(2))"
+SAID = ["--text", TEXT, "--licence", "apache-2.0", "--text-licence", "CC0: public domain"]
+
+
+@pytest.fixture(scope="module")
+def data(samples, tmp_path_factory):
+    """The words of the samples, held out where they are trained on: loss does not matter here."""
+    text, folder = samples.tokenizer.parent / "text.txt", tmp_path_factory.mktemp("data") / "blocks"
+    prepare(text, samples.tokenizer, folder, 32, valid_sources=text, workers=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    short = ["data.block_length=32", "training.steps=3", "training.evaluate_every=3", "training.checkpoint_every=3"]
+    folder = tmp_path_factory.mktemp("runs") / "shared"
+    pretrain(load_recipe("pocket", [*TINY, *short]), data, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(run, data, command, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    done = command("publish", run, folder / "mini-shared", "--data", data, *SAID)
+    assert done.returncode == 0, done.stderr
+    size = (folder / "mini-shared" / "model.safetensors").stat().st_size
+    assert done.stdout.strip() == f"written: {folder / 'mini-shared'}, weights of {size:,} bytes"
+    return folder
+
+
+@pytest.fixture
+def copied(models, tmp_path):
+    return shutil.copytree(models / "mini-shared", tmp_path / "mini-shared")
+
+
+def card_of(folder):
+    header, body = (folder / "README.md").read_text(encoding="utf-8").removeprefix("---\n").split("\n---\n", 1)
+    return yaml.safe_load(header), body
+
+
+def test_weights_are_the_runs_in_bfloat16_and_each_once(run, models):
+    published, trained = (load_file(one / "model.safetensors") for one in (models / "mini-shared", run / "model"))
+    assert published.keys() == trained.keys()
+    assert "cls.predictions.decoder.weight" not in published  # it is the table of embeddings
+    assert not any("pooler" in name for name in published)  # nothing has trained it
+    for name, tensor in published.items():
+        assert torch.equal(tensor, trained[name].to(torch.bfloat16)), name
+    assert TriuneForMaskedLM.from_pretrained(models / "mini-shared").dtype == torch.bfloat16
+
+
+def test_only_what_belongs_to_a_model_is_written(models):
+    names = {path.name for path in (models / "mini-shared").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"} == names
+    assert [path.name for path in models.iterdir()] == ["mini-shared"]
+    assert json.loads((models / "mini-shared" / "tokenizer_config.json").read_text())["model_max_length"] == 32
+
+
+def test_the_card_is_what_the_records_say(run, data, models):
+    header, body = card_of(models / "mini-shared")
+    assert header == {
+        "license": "apache-2.0",
+        "language": "en",
+        "library_name": "transformers",
+        "pipeline_tag": "fill-mask",
+        "tags": ["triune", "bert", "shared-attention"],
+    }
+    summary = json.loads((run / "summary.json").read_text())
+    split = json.loads((data / "manifest.json").read_text())["splits"]["train"]
+    assert f"masked-LM head: {summary['parameters']:,}." in body
+    assert f"layer (`shared`): {16 * 16 + 16 + 3 * 16}." in body
+    assert f"{3 * 8 * 32:,} tokens seen in 3 steps" in body
+    assert f"Validation loss: {summary['validation_loss']:.3f} (seed 1)" in body
+    assert f"Prepared, train: {split['documents']:,} documents, {split['tokens']:,} tokens." in body
+    assert "Source, train: text.txt: 20 documents" in body
+    assert "1 layers × 16, 2 heads, feed-forward 32" in body
+    assert "learning rate 0.003 (linear)" in body
+    assert f"version {triune.__version__}" in body
+    assert "## Not for" in body
+    assert str(data.parent) not in body  # nor any other folder of this machine
+
+
+def test_what_is_said_is_text(models, run, command, tmp_path):
+    _, body = card_of(models / "mini-shared")
+    assert "&lt;script>alert(1)" in body
+    assert "<script" not in body
+    assert "](javascript" not in body
+    licence = "other: 'mine' # [no], {nothing}"
+    said = ["--text", "words", "--licence", licence, "--text-licence", "none", "--language", "de"]
+    assert command("publish", run, tmp_path / "odd", *said).returncode == 0
+    header, body = card_of(tmp_path / "odd")
+    assert (header["license"], header["language"]) == (licence, "de")
+    assert "Other languages than the language 'de'" in body
+
+
+def test_the_example_of_the_card_runs(models, monkeypatch, capsys):
+    monkeypatch.setenv(VARIABLE, str(models))
+    _, body = card_of(models / "mini-shared")
+    code = body.split("```python\n")[1].split("```")[0]
+    assert 'triune.pretrained("mini-shared")' in code
+    exec(code, {})
+    assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("start", ["published", "run"])
+def test_scores_are_those_of_this_model(start, samples, models, run, command, tmp_path, monkeypatch):
+    """Fine-tuned from the published weights or from the run's; records of other models are left out."""
+    monkeypatch.setenv(VARIABLE, str(models))
+    data = ["--task", "rte", "--data-dir", samples.data, "--workers", "1", "--keep", "none"]
+    given = [f"mine={run if start == 'run' else 'mini-shared'}", f"other={samples.standard}"]
+    done = command("finetune", *given, *data, "--seeds", "2", "--out", tmp_path / "scores", *sets())
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "models" / "mini-shared"
+    done = command("publish", run, folder, *SAID, "--scores", tmp_path / "scores")
+    assert done.returncode == 0, done.stderr
+    header, body = card_of(folder)
+    records = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("scores/rte/mine/seed-*/record.json"))]
+    first, second = (record["primary"] for record in records)
+    mean, spread = (first + second) / 2, abs(first - second) / 2**0.5
+    assert f"| RTE (subset) | accuracy | {mean:.2f} ± {spread:.2f} (2) | 12 |" in body
+    assert "RTE: 32 training rows from glue/rte/train.parquet, 12 development rows" in body
+    assert body.count("| RTE") == 1
+    (result,) = header["model-index"][0]["results"]
+    assert header["model-index"][0]["name"] == "mini-shared"
+    assert result["metrics"][0]["value"] == round(mean, 2)
+    assert result["dataset"]["name"] == "RTE (subset)"
+    shutil.rmtree(tmp_path / "scores" / "rte" / "mine")
+    done = command("publish", run, folder, *SAID, "--scores", tmp_path / "scores")
+    assert done.returncode == 2
+    assert "no record of a fine-tuning of this model" in done.stderr
+    assert card_of(folder)[1] == body  # what was there stays
+
+
+def test_a_published_model_is_replaced_whole(copied, run, command):
+    (copied / "vocab.txt").write_text("of the model before\n")
+    done = command("publish", run, copied, *SAID[:-1], "another")
+    assert done.returncode == 0, done.stderr
+    assert "Licence of the text: another" in card_of(copied)[1]
+    assert not (copied / "vocab.txt").exists()
+    assert [path.name for path in copied.parent.iterdir()] == ["mini-shared"]
+
+
+def test_somebody_elses_folder_stays(copied, run, command, tmp_path):
+    (copied / "thesis.txt").write_text("years of work")
+    card = tmp_path / "by-hand"
+    shutil.copytree(copied, card, ignore=shutil.ignore_patterns("thesis.txt"))
+    (card / "README.md").write_text("my own words")
+    (tmp_path / "file").touch()
+    for folder, says in ((copied, "something else"), (card, "something else"), (tmp_path / "file", "not a folder")):
+        done = command("publish", run, folder, *SAID)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert says in done.stderr
+    assert (copied / "thesis.txt").read_text() == "years of work"
+    assert (card / "README.md").read_text() == "my own words"
+    (tmp_path / "empty").mkdir()
+    assert command("publish", run, tmp_path / "empty", *SAID).returncode == 0
+
+
+def test_mistakes_are_one_line(run, data, command, tmp_path):
+    unfinished, lost, diverged = (shutil.copytree(run, tmp_path / name) for name in ("unfinished", "lost", "diverged"))
+    (unfinished / "summary.json").unlink()
+    (lost / "model" / "model.safetensors").unlink()
+    (diverged / "summary.json").write_text('{"diverged": "the loss is not a finite number at step 2"}')
+    other = shutil.copytree(data, tmp_path / "other")
+    manifest = json.loads((other / "manifest.json").read_text())
+    manifest["files"]["train.tokens.bin"]["sha256"] = "0"
+    (other / "manifest.json").write_text(json.dumps(manifest))
+    for arguments, says in (
+        ([unfinished, *SAID], "not a finished run"),
+        ([tmp_path / "nowhere", *SAID], "not a finished run"),
+        ([lost, *SAID], "has lost its weights"),
+        ([diverged, *SAID], "no model to publish: the loss is not a finite number"),
+        ([run, *SAID, "--data", other], "was not trained on"),
+        ([run, *SAID, "--data", tmp_path], "is not a prepared folder"),
+        ([run, *SAID, "--scores", tmp_path / "nowhere"], "is not a folder"),
+        ([run, *SAID[2:], "--text", " "], "--text must be one line"),
+        ([run, *SAID[2:], "--text", "two\nlines"], "--text must be one line"),
+        ([run, *SAID[2:]], "--text"),
+    ):
+        done = command("publish", arguments[0], tmp_path / "out", *arguments[1:])
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert says in done.stderr
+    assert not list(tmp_path.glob("*out*"))
+
+
+def test_the_first_minute_of_the_documentation(models, monkeypatch, capsys):
+    from tests.test_documentation import python_blocks
+
+    monkeypatch.setenv(VARIABLE, str(models))
+    for code in python_blocks("docs/models.md"):
+        exec(code, {})
+    assert "mini-shared" in capsys.readouterr().out
