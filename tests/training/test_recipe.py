@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from triune import TriuneError
-from triune.training.recipe import load_recipe, recipe_from_dict
+from triune.training.recipe import load_recipe, recipe_from_dict, swap_operator
 
 # Those of pre-training: the others, of fine-tuning, mask nothing.
 RECIPES = sorted(
@@ -40,6 +40,25 @@ def test_the_papers_values():
     assert recipe.optimizer.betas == [0.9, 0.999]
     assert (training.per_device, training.sequences, training.epochs) == (132, 4 * 132, 20)
     assert (model.norm_position, model.position) == ("post", "absolute")
+
+
+@pytest.mark.parametrize("operator", ["shared", "standard"])
+def test_the_mini_model_is_small_and_sees_600_million_tokens(operator):
+    import torch
+
+    from triune import TriuneForMaskedLM, preset
+
+    recipe = load_recipe("mini", swap_operator(operator))
+    part, training = recipe.model, recipe.training
+    assert training.steps * training.sequences * recipe.data.block_length == pytest.approx(600e6, rel=1e-3)
+    with torch.device("meta"):
+        config = preset(
+            "mini", operator=part.operator, vocab_size=8192, max_position_embeddings=128, norm_position="pre"
+        )
+        model = TriuneForMaskedLM(config)
+    assert (config.num_hidden_layers, config.hidden_size) == (part.layers, part.width)
+    assert (config.num_attention_heads, config.intermediate_size) == (part.heads, part.feed_forward)
+    assert 2 * model.num_parameters() < 12e6  # bytes in bfloat16
 
 
 def test_overrides():
@@ -102,7 +121,7 @@ def test_wrong_files_are_one_line(text, says, tmp_path):
 
 
 def test_unknown_recipe_lists_those_there_are():
-    with pytest.raises(TriuneError, match=r"there are paper-base, .*pocket, .*sprint"):
+    with pytest.raises(TriuneError, match=r"there are mini, paper-base, .*pocket, .*sprint"):
         load_recipe("poket")
     with pytest.raises(TriuneError, match="does not exist"):
         load_recipe("nowhere.yaml")

@@ -13,7 +13,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def pretrain(
-    recipe: Annotated[str, typer.Argument(help="pocket, sprint, paper-base, or the path of a recipe in YAML.")],
+    recipe: Annotated[str, typer.Argument(help="pocket, mini, sprint, paper-base, or the path of a recipe in YAML.")],
     data: Annotated[Path, typer.Option(help="Folder made by `triune prepare`.")],
     out: Annotated[Path, typer.Option(help="Run folder; a run that was stopped goes on where it was.")],
     operator: Annotated[str | None, typer.Option(help="Attention operator, instead of the recipe's.")] = None,
