@@ -13,6 +13,7 @@ from tests.samples import sets
 from tests.training.conftest import TINY
 from triune import TriuneForMaskedLM
 from triune.data.prepare import prepare
+from triune.data.tokenizer import load_tokenizer
 from triune.models.pretrained import VARIABLE
 from triune.training.pretrain import pretrain
 from triune.training.recipe import load_recipe
@@ -71,6 +72,7 @@ def test_only_what_belongs_to_a_model_is_written(models):
     names = {path.name for path in (models / "mini-shared").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"} == names
     assert [path.name for path in models.iterdir()] == ["mini-shared"]
+    assert len({path.stat().st_mode for path in (models / "mini-shared").iterdir()}) == 1  # all may read what one may
     assert json.loads((models / "mini-shared" / "tokenizer_config.json").read_text())["model_max_length"] == 32
 
 
@@ -86,6 +88,7 @@ def test_the_card_is_what_the_records_say(run, data, models):
     summary = json.loads((run / "summary.json").read_text())
     split = json.loads((data / "manifest.json").read_text())["splits"]["train"]
     assert f"masked-LM head: {summary['parameters']:,}." in body
+    assert f"Vocabulary: {len(load_tokenizer(data / 'tokenizer')):,} word pieces." in body
     assert f"layer (`shared`): {16 * 16 + 16 + 3 * 16}." in body
     assert f"{3 * 8 * 32:,} tokens seen in 3 steps" in body
     assert f"Validation loss: {summary['validation_loss']:.3f} (seed 1)" in body

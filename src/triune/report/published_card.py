@@ -34,6 +34,7 @@ class Counted:
 
     parameters: int
     attention: int  # parameters of a layer
+    vocabulary: int
     bytes: int
 
 
@@ -104,6 +105,7 @@ def _size(run: Record, counted: Counted) -> str:
             "",
             f"- Parameters, with the masked-LM head: {counted.parameters:,}.",
             f"- Query, key and value parameters of a layer (`{operator}`): {counted.attention:,}.",
+            f"- Vocabulary: {counted.vocabulary:,} word pieces.",
             f"- Weights: {counted.bytes:,} bytes in bfloat16. Widen them to train: `dtype=torch.float32` in "
             "`from_pretrained`; `triune finetune` does so by itself.",
         ]
@@ -124,7 +126,6 @@ def _text(said: Said, manifest: Manifest | None) -> str:
             f"- Prepared, {markdown_text(split)}: {one['documents']:,} documents, {one['tokens']:,} tokens."
             for split, one in manifest.splits.items()
         ]
-        lines.append(f"- Vocabulary: {manifest.tokenizer['vocab_size']:,} pieces.")
     return "\n".join(lines)
 
 

@@ -1,5 +1,6 @@
 """From a pre-training run to a folder that others can use: small weights, tokenizer, and a card."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,18 @@ def publish_model(run: Path, folder: Path, said: Said, data: Path | None = None,
     tokenizer.model_max_length = model.config.max_position_embeddings  # where pipelines cut longer texts
     with replaced_folder(folder) as beside:
         model.save_pretrained(beside, max_shard_size="1TB")  # in one file
+        shutil.copymode(beside / "config.json", beside / WEIGHTS)  # safetensors makes it for its owner alone
         write_tokenizer(tokenizer, beside)
         sums = {trained.sha256, sha256_of(beside / WEIGHTS)}
         found, pocket = ([], False) if scores is None else _scores_of(sums, scores)
         size = (beside / WEIGHTS).stat().st_size
         attention = model.base_model.encoder.layer[0].attention.self
-        counted = Counted(model.num_parameters(), sum(one.numel() for one in attention.parameters()), size)
+        counted = Counted(
+            model.num_parameters(),
+            sum(one.numel() for one in attention.parameters()),
+            model.config.vocab_size,
+            size,
+        )
         card = published_card(folder.resolve().name, record, said, counted, manifest, found, pocket)
         write_text(beside / CARD, card)
     return size
