@@ -6,7 +6,7 @@ import pytest
 
 from triune import TriuneError
 from triune.budget import Budget, budget_seconds, duration, what_is_left
-from triune.cells import Cell, Engine, close_processes, run_cell, run_missing, write_record
+from triune.cells import Cell, Engine, close_processes, finished, run_cell, run_missing, write_record
 
 
 class Clock:
@@ -183,3 +183,33 @@ def test_when_all_is_done_nothing_is_left_to_say(tmp_path):
 @pytest.mark.parametrize(("seconds", "said"), [(40, "40 s"), (420, "7 min"), (9000, "2.5 h"), (200000, "2.3 days")])
 def test_durations(seconds, said):
     assert duration(seconds) == said
+
+
+def test_whoever_runs_a_cell_writes_what_it_took(tmp_path, monkeypatch):
+    monkeypatch.setattr("triune.cells.time.monotonic", CLOCK)
+    one = cell(tmp_path, "one", 7.0)
+    assert run_cell(one)["cell_seconds"] == pytest.approx(7.0)
+    assert finished(one)["cell_seconds"] == pytest.approx(7.0)
+    assert run([one, cell(tmp_path, "two", 1.0)], Budget(6.0, CLOCK), said=1.0) == []
+
+
+def test_of_two_that_a_record_says_the_longer_counts(tmp_path):
+    """A pre-training that was stopped: its last part took 3 seconds, all of it 30."""
+    budget = Budget(25.0, CLOCK)
+    budget.enter("study", 1.0)
+    budget.hear(cell(tmp_path, "one"), {"cell_seconds": 3.0, "seconds": 30.0})
+    assert budget.expected(cell(tmp_path, "two")) == 30.0
+
+
+def test_one_that_diverged_says_nothing_of_how_long_others_take(tmp_path):
+    def diverge(record, identity):
+        CLOCK.now += 1.0
+        return write_record(record, {"identity": identity, "diverged": "at step 3"})
+
+    budget = Budget(25.0, CLOCK)
+    one = replace(cell(tmp_path, "one"), run=diverge, arguments={"record": tmp_path / "cells/one.json", "identity": "one"})
+    assert run([one], budget) == ["one"]
+    assert budget.expected(one) == 10.0
+    again = Budget(25.0, CLOCK)
+    assert run([one], again) == []
+    assert again.expected(one) == 10.0

@@ -1,8 +1,9 @@
 """A budget of time: a cell starts only where it is expected to end in time, and what was left out is known at the end.
 
 How long a cell takes is first what the scale says, then the longest that a cell of its kind took: in records of
-earlier runs, and, before those, in this one, by the clock. A record that has the seconds of training alone, without
-loading and scoring, makes a cell longer than the scale says, and never shorter.
+earlier runs, and, before those, in this one, by the clock. An old record that has the seconds of training alone,
+without loading and scoring, makes a cell longer than the scale says, and never shorter. One that diverged, and so
+ended early, says nothing.
 """
 
 import re
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 _WRITTEN = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _NAMED = 10  # cells in one line
-_TAKEN, _AT_LEAST = "seconds", "train_seconds"  # where a record says how long its cell took, or a part of it
+CELL_SECONDS = "cell_seconds"  # in a record: what its cell took, by the clock of whoever ran it last
+_TAKEN = (CELL_SECONDS, "seconds")  # the latter: of a pre-training, over all its restarts
+_AT_LEAST = "train_seconds"  # of a fine-tuning: a part of it
 
 
 def budget_seconds(text: str) -> float:
@@ -83,15 +86,24 @@ class Budget:
         self._started[cell.record] = self.clock()
         return True
 
-    def end(self, cell: "Cell") -> None:
+    def end(self, cell: "Cell", record: dict[str, Any]) -> None:
         took = self.clock() - self._started.pop(cell.record)
-        self._took.setdefault((self._stage, cell.kind), []).append(took)
+        if "diverged" not in record:
+            self._took.setdefault((self._stage, cell.kind), []).append(took)
 
     def hear(self, cell: "Cell", record: dict[str, Any]) -> None:
         """Of a cell that was done before."""
-        for name, known in ((_TAKEN, self._took_before), (_AT_LEAST, self._took_at_least)):
-            if isinstance(taken := record.get(name), (int, float)):
-                known.setdefault((self._stage, cell.kind), []).append(float(taken))
+        kind = (self._stage, cell.kind)
+        if (taken := seconds_in(record)) is not None:
+            self._took_before.setdefault(kind, []).append(taken)
+        elif "diverged" not in record and isinstance(part := record.get(_AT_LEAST), (int, float)):
+            self._took_at_least.setdefault(kind, []).append(float(part))
+
+
+def seconds_in(record: dict[str, Any]) -> float | None:
+    """What a cell took, as its record says; None where it does not, as old ones, or ended early."""
+    said = [float(one) for name in _TAKEN if isinstance(one := record.get(name), (int, float))]
+    return max(said) if said and "diverged" not in record else None
 
 
 def what_is_left(budget: Budget, records: Iterable[Path]) -> list[str]:

@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 from filelock import FileLock
 
-from triune.budget import Budget
+from triune.budget import CELL_SECONDS, Budget
 from triune.errors import TriuneError
 from triune.files import write_text
 from triune.operators import load_plugin, loaded_plugins
@@ -154,7 +155,7 @@ def run_cells(cells: Sequence[Cell], engine: Engine = LOCAL, of: int | None = No
                 if engine.budget is None or engine.budget.start(cell):
                     record = run_cell(cell)
                     if engine.budget is not None:
-                        engine.budget.end(cell)
+                        engine.budget.end(cell, record)
                     yield cell, record
     else:
         yield from _in_processes(cells, at_once, threads, engine.budget)
@@ -169,7 +170,12 @@ def run_cell(cell: Cell) -> Record:
     try:
         with _alone_at(cell):
             # Whoever had it before may have done it: a job of a run that was killed, or of one beside this.
-            return finished(cell) or cell.run(**cell.arguments)
+            if (before_us := finished(cell)) is not None:
+                return before_us
+            began = time.monotonic()
+            record = cell.run(**cell.arguments)
+            # Here for all studies alike: a budget of a later run takes it for what such a cell takes.
+            return write_record(cell.record, {**record, CELL_SECONDS: round(time.monotonic() - began, 3)})
     finally:
         logging.set_verbosity(before)
 
@@ -262,7 +268,7 @@ def _in_processes(
             for future in done:
                 cell, record = running.pop(future), future.result()
                 if budget is not None:
-                    budget.end(cell)
+                    budget.end(cell, record)
                 yield cell, record
     except BrokenProcessPool as error:
         close_processes()
