@@ -207,7 +207,9 @@ def test_one_that_diverged_says_nothing_of_how_long_others_take(tmp_path):
         return write_record(record, {"identity": identity, "diverged": "at step 3"})
 
     budget = Budget(25.0, CLOCK)
-    one = replace(cell(tmp_path, "one"), run=diverge, arguments={"record": tmp_path / "cells/one.json", "identity": "one"})
+    one = replace(
+        cell(tmp_path, "one"), run=diverge, arguments={"record": tmp_path / "cells/one.json", "identity": "one"}
+    )
     assert run([one], budget) == ["one"]
     assert budget.expected(one) == 10.0
     again = Budget(25.0, CLOCK)

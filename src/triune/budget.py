@@ -51,6 +51,8 @@ class Budget:
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.ends = clock() + seconds
+        self.seconds = seconds
+        self.half = seconds / 2
         self.without_weights: list[Cell] = []  # their model is not here
         self._stage, self._said = "", 0.0
         self._took: dict[tuple[str, str], list[float]] = {}  # by stage and kind, in this run
@@ -68,6 +70,18 @@ class Budget:
         """Seconds that the shortest of the cells that did not fit is expected to take."""
         return min(self._left_out, default=None)
 
+    def count_from_now(self) -> None:
+        """What was spent until now, on the text, is spent in every run: it is no part of the whole."""
+        self.half = self.left / 2
+
+    def may_begin(self, seconds: float) -> bool:
+        """Whether to begin what is best done in one run: it fits, or a later run would hardly have more time for it."""
+        return self.left >= min(seconds, self.half)
+
+    def leave_out(self, seconds: float) -> None:
+        """A cell that would take so long."""
+        self._left_out.append(seconds)
+
     def enter(self, stage: str, seconds: float) -> None:
         """What comes next are cells of this stage; the scale says how long one takes."""
         self._stage, self._said = stage, seconds
@@ -81,7 +95,7 @@ class Budget:
         """Whether the cell may start; whoever may, does."""
         expected = self.expected(cell)
         if expected > self.left:
-            self._left_out.append(expected)
+            self.leave_out(expected)
             return False
         self._started[cell.record] = self.clock()
         return True
@@ -121,8 +135,8 @@ def what_is_left(budget: Budget, records: Iterable[Path]) -> list[str]:
         lines[0] += "; none of the others can run."
     by_model: dict[Path, list[str]] = {}
     for cell in budget.without_weights:
-        # A model that has no record either is one that is still to be made.
-        if cell.needs is not None and has_lost_weights(cell.needs):
+        # A model that has no record either is one that is still to be made; another one may have done for this.
+        if cell.needs is not None and has_lost_weights(cell.needs) and not cell.record.is_file():
             by_model.setdefault(cell.needs, []).append(cell.title)
             paths.discard(cell.record)
     for model, titles in by_model.items():

@@ -170,14 +170,16 @@ def run_cell(cell: Cell) -> Record:
     try:
         with _alone_at(cell):
             # Whoever had it before may have done it: a job of a run that was killed, or of one beside this.
-            if (before_us := finished(cell)) is not None:
-                return before_us
-            began = time.monotonic()
-            record = cell.run(**cell.arguments)
-            # Here for all studies alike: a budget of a later run takes it for what such a cell takes.
-            return write_record(cell.record, {**record, CELL_SECONDS: round(time.monotonic() - began, 3)})
+            return finished(cell) or _timed(cell)
     finally:
         logging.set_verbosity(before)
+
+
+def _timed(cell: Cell) -> Record:
+    """For all studies alike the record says what the cell took: the budget of a later run counts on it."""
+    began = time.monotonic()
+    record = cell.run(**cell.arguments)
+    return write_record(cell.record, {**record, CELL_SECONDS: round(time.monotonic() - began, 3)})
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from scipy import stats
 
 from triune.errors import TriuneError
 from triune.evaluation.significance import holm
-from triune.studies.ablations import Ablations, Variant, ablation_cells, load_ablations, write_ablations
+from triune.studies.ablations import Ablations, Variant, ablation_cells, check_lists, load_ablations, write_ablations
 
 LOSSES = {
     "standard": [3.0, 3.1, 3.3],
@@ -78,19 +78,56 @@ def test_positions_and_norms_are_compared_with_their_like():
                 assert any("rotary" in part or "post" in part for part in one.set)
 
 
+def made_list(name, *variants):
+    return Ablations(name, "", "standard", tuple(Variant(one, f"about {one}", ()) for one in ("standard", *variants)))
+
+
 def test_a_record_of_another_list_is_not_written_over(tmp_path):
     summaries(tmp_path)
-    first = Ablations("first", "", "standard", (Variant("standard", "", ()), Variant("rotary", "", ())))
-    second = Ablations("second", "", "standard", (Variant("standard", "", ()), Variant("shared", "", ())))
+    first, other = made_list("mine", "rotary"), made_list("mine", "shared")
     write_ablations(first, [1], tmp_path)
-    before = (tmp_path / "ablations.json").read_bytes()
+    before = (tmp_path / "mine.json").read_bytes()
     for attempt in (
-        lambda: write_ablations(second, [1], tmp_path),
-        lambda: ablation_cells(second, "pocket", [], [1], tmp_path / "no-data", tmp_path),  # before anything is run
+        lambda: write_ablations(other, [1], tmp_path),
+        lambda: ablation_cells(other, "pocket", [], [1], tmp_path / "no-data", tmp_path),  # before anything is run
     ):
-        with pytest.raises(TriuneError, match="is of a list with rotary, and 'second' has no such variants") as caught:
+        with pytest.raises(TriuneError, match="is of a list with rotary, and 'mine' has no such variants") as caught:
             attempt()
         assert "\n" not in str(caught.value)
+    assert (tmp_path / "mine.json").read_bytes() == before
+    write_ablations(made_list("mine", "rotary", "shared"), [1, 2], tmp_path)  # more variants and seeds: nothing is lost
+    assert json.loads((tmp_path / "mine.json").read_text())["seeds"] == [1, 2]
+
+
+def test_a_record_is_called_by_its_list_whether_there_are_others_or_not(tmp_path):
+    summaries(tmp_path)
+    ours, mine = made_list("ablations", "rotary"), made_list("mine", "shared")
+    for one in (ours, mine):
+        write_ablations(one, [1], tmp_path)
+    found = {path.name: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
+    assert found.keys() == {"ablations.json", "mine.json"}
+    assert "list" not in found["ablations.json"]  # as in older results
+    assert found["mine.json"]["list"] == "mine"
+
+
+def older(tmp_path, *variants):
+    """A record of a list that was the only one, as it used to be written: without the name of its list."""
+    summaries(tmp_path)
+    write_ablations(made_list("ablations", *variants), [1], tmp_path)
+    return (tmp_path / "ablations.json").read_bytes()
+
+
+def test_an_older_record_of_an_only_list_gets_the_name_of_its_list(tmp_path):
+    before = older(tmp_path, "shared")
+    check_lists([made_list("ablations", "rotary"), made_list("mine", "shared")], tmp_path)
+    assert not (tmp_path / "ablations.json").exists()
+    assert (tmp_path / "mine.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("lists", [["ablations"], ["mine"], ["mine", "ablations"]])
+def test_an_older_record_of_our_list_stays_what_it_is(lists, tmp_path):
+    before = older(tmp_path, "rotary")
+    variants = {"ablations": ["rotary"], "mine": ["shared"]}
+    check_lists([made_list(name, *variants[name]) for name in lists], tmp_path)
     assert (tmp_path / "ablations.json").read_bytes() == before
-    write_ablations(listed({}), [1, 2], tmp_path)  # more variants and more seeds: nothing is lost
-    assert json.loads((tmp_path / "ablations.json").read_text())["seeds"] == [1, 2]
+    assert not (tmp_path / "mine.json").exists()

@@ -49,7 +49,7 @@ def test_a_variant_that_diverges_is_named_and_the_others_are_compared(whole):
         assert SAID in read(out / f"ablations/wild/seed-{seed}/summary.json")["diverged"]
         assert f"ablations/wild/seed-{seed} diverged: {SAID}" in result.stdout
         assert f"wild · seed {seed}: {SAID}" in result.stderr
-    record = read(out / "ablations/ablations.json")
+    record = read(out / "ablations/variants.json")
     assert [one["name"] for one in record["variants"]] == ["standard", "narrow", "shared"]
     assert record["seeds"] == [1, 2]
     assert "ablations/wild/seed-1/run.json: diverged" in (out / "report.html").read_text()
@@ -124,7 +124,7 @@ def test_ablate_goes_on_without_it_and_needs_its_reference(tiny, variants, comma
     result = command(*given, "--variants", variants, "--out", tmp_path / "one")
     assert result.returncode == 0, result.stderr
     assert f"wild/seed-1 diverged: {SAID}" in result.stdout
-    names = [one["name"] for one in read(tmp_path / "one/ablations.json")["variants"]]
+    names = [one["name"] for one in read(tmp_path / "one/variants.json")["variants"]]
     assert names == ["standard", "narrow", "shared"]
     other = tmp_path / "other.yaml"
     other.write_text(variants.read_text().replace("reference: standard", "reference: wild"))

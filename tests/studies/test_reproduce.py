@@ -26,7 +26,7 @@ def records(out):
     """All records under a folder, but for what differs from one run to the next."""
     studies = ("parameters.json", "runs", "tasks", "noise", "transfer", "time", "ablations", "inspect")
     paths = [path for name in studies for path in [out / name, *(out / name).rglob("*.json")] if path.suffix == ".json"]
-    names = {"summary.json", "record.json", "dev.json", "ablations.json", "parameters.json"}
+    names = {"summary.json", "record.json", "dev.json", "variants.json", "parameters.json"}
     kept = [path for path in paths if path.name in names or path.parts[-3:-2] in (("noise",), ("transfer",))]
     kept += [path for name in ("noise", "transfer", "time", "inspect") for path in (out / name).rglob("*.json")]
     return {
@@ -53,7 +53,7 @@ def test_every_study_leaves_its_records(whole):
         "noise/mnli/shared/seed-1.json",
         "transfer/mrpc/standard/seed-2.json",
         "time/mrpc.json",
-        "ablations/ablations.json",
+        "ablations/variants.json",
         "ablations/narrow/seed-1/summary.json",
         "inspect/shared.json",
     ):

@@ -40,7 +40,7 @@ def ablate(
     from triune.errors import TriuneError
     from triune.progress import Watch
     from triune.report.ablations import ablation_tables
-    from triune.studies.ablations import RECORD, ablation_cells, load_ablations, write_ablations
+    from triune.studies.ablations import ablation_cells, load_ablations, write_ablations
     from triune.studies.pretraining import without_diverged
     from triune.studies.reproduce import diverged_lines
     from triune.training.pretraining_cell import loss_line
@@ -56,7 +56,7 @@ def ablate(
         raise TriuneError(f"the reference '{listed.reference}' diverged: there is nothing to compare the others with")
     left_out = {variant.name for variant in listed.variants} - {variant.name for variant in kept.variants}
     show(ablation_tables(write_ablations(kept, numbers, out, left_out=left_out)))
-    print(f"written: {out / RECORD}")
+    print(f"written: {out / listed.file}")
 
 
 def reproduce(

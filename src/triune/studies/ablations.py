@@ -24,7 +24,7 @@ from triune.training.recipe import Recipe, load_recipe
 from triune.training.recipe_files import find_recipe
 from triune.training.run_folder import SUMMARY, versions
 
-RECORD = "ablations.json"
+UNNAMED = "ablations.json"  # of a list called `ablations`; in older results of whatever list was the only one
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,11 @@ class Ablations:
     about: str
     reference: str
     variants: tuple[Variant, ...]
+
+    @property
+    def file(self) -> str:
+        """Of its record: by the name of the list, whether there are other lists or not."""
+        return f"{self.name}.json"
 
 
 def load_ablations(name: str) -> Ablations:
@@ -84,7 +89,7 @@ def ablation_cells(
     ablations: Ablations, recipe: str, overrides: Sequence[str], seeds: Sequence[int], data: Path, out: Path
 ) -> list[Cell]:
     """A pre-training run for each variant and seed, in `out/VARIANT/seed-N`."""
-    _check_list(ablations, out / RECORD)
+    check_lists([ablations], out)
     recipes = variant_recipes(ablations, recipe, overrides, data)
     cells = []
     for name, chosen in recipes.items():
@@ -113,7 +118,6 @@ def write_ablations(
     ablations: Ablations,
     seeds: Sequence[int],
     out: Path,
-    file: str = RECORD,
     run_of: Callable[[str, int], Path] | None = None,
     left_out: Collection[str] = (),
 ) -> Record:
@@ -122,7 +126,8 @@ def write_ablations(
     `run_of(variant, seed)` says where a run is that is not in `out/VARIANT/seed-N`; `left_out` are variants of the list
     that this record does without.
     """
-    _check_list(ablations, out / file, left_out)
+    path = out / ablations.file
+    _check_list(ablations, path, left_out)
 
     def summary_file(name: str, seed: int) -> Path:
         return (run_of(name, seed) if run_of else out / name / f"seed-{seed}") / SUMMARY
@@ -165,11 +170,34 @@ def write_ablations(
         "variants": rows,
         "versions": versions(),
     }
-    if file != RECORD:
+    if path.name != UNNAMED:
         record["list"] = ablations.name
-    if _read(out / file) != record:
-        write_record(out / file, record)
+    if _read(path) != record:
+        write_record(path, record)
     return record
+
+
+def check_lists(lists: Sequence[Ablations], out: Path) -> None:
+    """Before anything is run: records of these lists get their names, and another list's in their place is an error."""
+    for one in lists:
+        _take_over(one, out)
+    for one in lists:
+        _check_list(one, out / one.file)
+
+
+def _take_over(ablations: Ablations, out: Path) -> None:
+    """A record of this list that was written when the only list had no name of its own gets its name."""
+    old, new = out / UNNAMED, out / ablations.file
+    held = _read(old) or {}
+    if new == old or new.exists() or "list" in held or held.get("reference") != ablations.reference:
+        return
+    described = {one.name: [one.about, list(one.set)] for one in ablations.variants}
+    try:
+        is_ours = all(described.get(one["name"]) == [one["about"], one["set"]] for one in held["variants"])
+    except (KeyError, TypeError):
+        return  # damaged
+    if is_ours:
+        old.rename(new)
 
 
 def _check_list(ablations: Ablations, path: Path, left_out: Collection[str] = ()) -> None:

@@ -12,6 +12,7 @@ from triune.files import write_text
 from triune.studies.scale import Scale
 
 FIRST_SEED = 1
+FIRST = ("standard", "shared")  # the comparison that all of it is about
 MADE_OF = "made-of.json"  # beside a tokenizer that was trained here
 
 
@@ -28,10 +29,18 @@ class Place:
     data_dir: Path | None = None
     engine: Engine = LOCAL
     round: int | None = None  # only what belongs to it; by default all of them
+    turn: int | None = None  # only this seed of fine-tuning; by default all of the round
 
     @property
     def rounds(self) -> list["Place"]:
         return [replace(self, round=number) for number in range(self.scale.pretraining.seeds)]
+
+    @property
+    def turns(self) -> list["Place"]:
+        """With a budget, all that is made of one fine-tuning seed comes before the next; otherwise all at once."""
+        if self.engine.budget is None:
+            return [self]
+        return [replace(self, turn=seed) for seed in self.seeds]
 
     def of_round(self, seeds: int) -> list[int]:
         """Of so many seeds, those of the round: they take turns."""
@@ -56,13 +65,19 @@ class Place:
         return list(self.scale.pretraining.operators)
 
     @property
+    def in_turn(self) -> list[str]:
+        """The labels in the order in which they are worked at."""
+        return sorted(self.labels, key=lambda label: FIRST.index(label) if label in FIRST else len(FIRST))
+
+    @property
     def pretraining_seeds(self) -> list[int]:
         return self.of_round(self.scale.pretraining.seeds)
 
     @property
     def seeds(self) -> list[int]:
         """Of fine-tuning."""
-        return self.of_round(self.scale.finetuning.seeds)
+        all_of_round = self.of_round(self.scale.finetuning.seeds)
+        return all_of_round if self.turn is None else [self.turn]
 
     def run_of(self, label: str, seed: int = FIRST_SEED) -> Path:
         run = self.out / "runs" / label

@@ -46,7 +46,7 @@ def run_variant_rates(place: Place, done: Done) -> None:
 
 
 def pretraining_records(place: Place) -> list[Path]:
-    return [place.run_of(label, seed) / SUMMARY for seed in place.pretraining_seeds for label in place.labels]
+    return [place.run_of(label, seed) / SUMMARY for seed in place.pretraining_seeds for label in place.in_turn]
 
 
 def run_pretraining(place: Place, done: Done) -> None:
@@ -61,7 +61,8 @@ def run_pretraining(place: Place, done: Done) -> None:
         )
     cells = []
     for seed in place.pretraining_seeds:
-        for label, written in recipes.items():
+        for label in place.in_turn:
+            written = recipes[label]
             if (recipe := with_rate(place, best, written, written)) is None:
                 continue
             title = f"{label}, seed {seed}, {recipe.about}" if several else f"{label}, {recipe.about}"
@@ -82,13 +83,15 @@ def ablation_records(place: Place) -> list[Path]:
 
 
 def run_ablations(place: Place, done: Done) -> None:
-    from triune.studies.ablations import RECORD, write_ablations
+    from triune.studies.ablations import check_lists, write_ablations
     from triune.studies.rates import best_rates, search_diverged
     from triune.studies.variants import lists_of, runs_of_variants
 
-    part = place.scale.ablations
+    part, folder = place.scale.ablations, place.out / "ablations"
+    lists = lists_of(place)
+    check_lists([one.ablations for one in lists], folder)
     run_missing(_ablation_cells(place), place.engine, done)
-    lists, best = lists_of(place), best_rates(place)
+    best = best_rates(place)
     for one in lists:
         all_seeds = replace(place, round=None).of_round(part.seeds)
         runs = runs_of_variants(place, one, all_seeds)
@@ -102,11 +105,9 @@ def run_ablations(place: Place, done: Done) -> None:
             continue
         names = [variant.name for variant in ablations.variants]
         whole = [seed for seed in all_seeds if all((runs[name, seed] / SUMMARY).is_file() for name in names)]
-        file = RECORD if len(lists) == 1 else f"{one.ablations.name}.json"
         if whole:
             left_out = {variant.name for variant in one.ablations.variants} - set(names)
-            folder = place.out / "ablations"
-            write_ablations(ablations, whole, folder, file, lambda *key, runs=runs: runs[key], left_out)
+            write_ablations(ablations, whole, folder, lambda *key, runs=runs: runs[key], left_out)
 
 
 def without_diverged(

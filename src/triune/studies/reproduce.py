@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -11,16 +10,16 @@ from typing import Any
 
 from rich.console import Console
 
-from triune.budget import duration, what_is_left
+from triune.budget import what_is_left
 from triune.cells import Cell, Record
 from triune.errors import TriuneError, did_you_mean
 from triune.files import write_text
 from triune.presence import diverged
 from triune.progress import Watch
 from triune.report import page
-from triune.report.tables import Table
 from triune.studies import pretraining, stages
 from triune.studies.place import Place, check, make_data
+from triune.studies.planning import in_order, show_plan, title_of, why_to_wait
 from triune.studies.stages import Stage
 
 PAGE = "report.html"
@@ -135,13 +134,18 @@ def reproduce(place: Place, only: Sequence[str] = (), console: Console | None = 
     console = console or Console(stderr=True, highlight=False)
     seconds = plan(place, only, console)
     place, chosen = _chosen(place, only)
+    budget = place.engine.budget
     with Watch(console, seconds) as watch:
         if any("data" in stage.needs for stage in chosen):
             make_data(place, watch.say)
-        for part in place.rounds:
-            for stage in _in_order(chosen, len(place.rounds)):
-                _run(stage, part, len(place.rounds), watch)
-    budget, records = place.engine.budget, [path for stage in chosen for path in stage.records(place)]
+        if budget is not None:
+            budget.count_from_now()
+        for stage, part in in_order(place, chosen):
+            if budget is None or (wait := why_to_wait(stage, part, chosen, budget)) is None:
+                _run(stage, part, watch)
+            else:
+                watch.say(wait)
+    records = [path for stage in chosen for path in stage.records(place)]
     left = diverged_lines(place.out, records)
     left += [] if budget is None else what_is_left(budget, records)
     if left and not any(path.is_file() and not diverged(path) for path in records):
@@ -166,17 +170,11 @@ def diverged_lines(out: Path, records: Sequence[Path]) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def _in_order(chosen: list[Stage], rounds: int) -> list[Stage]:
-    """With several rounds, first all that belongs to the models of the round, whose weights are there then."""
-    last = ("ablation-rates", "ablations") if rounds > 1 else ()
-    return sorted(chosen, key=lambda stage: stage.name in last)
-
-
-def _run(stage: Stage, place: Place, rounds: int, watch: Watch) -> None:
+def _run(stage: Stage, place: Place, watch: Watch) -> None:
     count = len(stage.records(place))
     if not count:
         return
-    title = stage.title if rounds == 1 else f"{stage.title}, round {(place.round or 0) + 1} of {rounds}"
+    title = title_of(stage, place)
     workers = 1 if stage.alone else place.engine.at_once
     if place.engine.budget is not None:
         place.engine.budget.enter(stage.name, stage.seconds(place))
@@ -187,28 +185,7 @@ def _run(stage: Stage, place: Place, rounds: int, watch: Watch) -> None:
 def plan(place: Place, only: Sequence[str], console: Console) -> float:
     """Show what there is to do and about how long it takes; gives the seconds."""
     check(place)
-    place, chosen = _chosen(place, only)
-    table = Table("Plan", ["study", "runs", "finished", "about"], notes=[])
-    whole, counted = 0.0, set[Path]()
-    for stage in chosen:
-        records = [path for path in stage.records(place) if path not in counted]  # a run may serve two studies
-        counted.update(records)
-        there = sum(record.is_file() for record in records)
-        missing = len(records) - there
-        at_once = 1 if stage.alone else min(place.engine.at_once, max(1, missing))
-        seconds = math.ceil(missing / at_once) * stage.seconds(place)
-        whole += seconds
-        table.rows.append([stage.title, str(len(records)), str(there), duration(seconds) if missing else "–"])
-    if whole and not place.blocks.is_dir():
-        whole += place.scale.data.seconds
-    table.notes.append(
-        f"About {duration(whole)} in all with {place.engine.at_once} at once, as measured on the machine that this "
-        "scale is meant for. What is finished is kept; stopped and started again, it goes on."
-        if whole
-        else "Everything is finished: nothing is run again."
-    )
-    table.print_to(console)
-    return whole
+    return show_plan(*_chosen(place, only), console)
 
 
 def _chosen(place: Place, only: Sequence[str]) -> tuple[Place, list[Stage]]:

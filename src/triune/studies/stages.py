@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from triune.cells import Cell, Engine, Record, run_missing
-from triune.presence import has_weights
+from triune.presence import has_lost_weights, has_weights
 from triune.progress import Done
 from triune.studies.place import Place
 from triune.studies.weights import MODEL, cell_without_weights, pretrained_models
@@ -54,7 +54,7 @@ def finetuning_records(place: Place) -> list[Path]:
     return [
         place.out / "tasks" / task / label / name / "record.json"
         for task in place.scale.finetuning.tasks
-        for label in place.labels
+        for label in place.in_turn
         for name in _run_folders(place, task)
     ]
 
@@ -68,7 +68,6 @@ def _run_folders(place: Place, task: str) -> list[str]:
 
 
 def run_finetuning(place: Place, done: Done) -> None:
-    from triune.data.tasks import get_task
     from triune.studies.searches import ending, search_seed
     from triune.training.matrix import Matrix, Search, run_matrix
 
@@ -77,24 +76,20 @@ def run_finetuning(place: Place, done: Done) -> None:
     sources = {name: search_seed(place, name) for name in part.tasks}
     models = {one: pretrained_models(place, one) for one in {seed, *sources.values()}}
     studied = {*place.scale.noise.tasks, *place.scale.transfer.tasks}
-    spans = [name for name in part.tasks if get_task(name).kind == "span"]
-    for names in filter(None, ([name for name in part.tasks if name not in spans], spans)):
-        recipe = place.recipe_for(names[0])
-        tasks = {name: place.task_data(name, recipe.data.rows) for name in names}
-        keep = {name: "all" if name in studied else "none" for name in names}
-        searches = {name: Search(models[sources[name]], ending(sources[name])) for name in names}
-        matrix = Matrix(
-            models[seed],
-            tasks,
-            recipe,
-            place.seeds,
-            folder,
-            keep_for=keep,
-            engine=place.engine,
-            searches=searches,
-            records_suffice=True,
-        )
-        run_matrix(matrix, done)
+    recipes = {name: place.recipe_for(name) for name in part.tasks}
+    matrix = Matrix(
+        {label: models[seed][label] for label in place.in_turn},
+        {name: place.task_data(name, recipe.data.rows) for name, recipe in recipes.items()},
+        recipes[part.tasks[0]],
+        place.seeds,
+        folder,
+        keep_for={name: "all" if name in studied else "none" for name in part.tasks},
+        recipe_for=recipes,
+        engine=place.engine,
+        searches={name: Search(models[sources[name]], ending(sources[name])) for name in part.tasks},
+        records_suffice=True,
+    )
+    run_matrix(matrix, done)
 
 
 # Noise (Table 5).
@@ -103,9 +98,9 @@ def run_finetuning(place: Place, done: Done) -> None:
 def noise_records(place: Place) -> list[Path]:
     return [
         place.out / "noise" / task / label / f"seed-{seed}.json"
-        for task in place.scale.noise.tasks
-        for label in place.labels
         for seed in place.seeds
+        for task in place.scale.noise.tasks
+        for label in place.in_turn
     ]
 
 
@@ -119,7 +114,12 @@ def run_noise(place: Place, done: Done) -> None:
         data = place.task_data(task, place.recipe_for(task).data.rows)
         cells += _of_kind(task, noise_cells(_models(place, task), data, settings, place.out / "noise"))
         cells += _without_weights(place, task, "noise")
-    run_missing(cells, place.engine, done)
+    run_missing(_in_order(cells, noise_records(place)), place.engine, done)
+
+
+def _in_order(cells: list[Cell], records: list[Path]) -> list[Cell]:
+    """Of a seed and task all models one after the other, so that what is there can be compared."""
+    return sorted(cells, key=lambda cell: records.index(cell.record))
 
 
 def _of_kind(kind: str, cells: list[Cell]) -> list[Cell]:
@@ -157,9 +157,9 @@ def _without_weights(place: Place, task: str, study: str) -> list[Cell]:
 def transfer_records(place: Place) -> list[Path]:
     return [
         place.out / "transfer" / task / label / f"seed-{seed}.json"
-        for task in place.scale.transfer.tasks
-        for label in place.labels
         for seed in place.seeds
+        for task in place.scale.transfer.tasks
+        for label in place.in_turn
     ]
 
 
@@ -171,30 +171,39 @@ def run_transfer(place: Place, done: Done) -> None:
     # Of one kind: all models are scored on the same targets.
     cells = transfer_cells([model for task in tasks for model in _models(place, task)], targets, place.out / "transfer")
     cells += [cell for task in tasks for cell in _without_weights(place, task, "transfer")]
-    run_missing(cells, place.engine, done)
+    run_missing(_in_order(cells, transfer_records(place)), place.engine, done)
 
 
 # Training time (Figure 3).
 
 
 def time_records(place: Place) -> list[Path]:
-    return [place.out / "time" / f"{task}.json" for task in place.scale.time.tasks if place.is_first_round]
+    records = [place.out / "time" / f"{task}.json" for task in place.scale.time.tasks]
+    if place.is_first_round:
+        return records
+    return [record for record in records if any(_has_passed_on(place, label, record) for label in place.labels)]
+
+
+def _has_passed_on(place: Place, label: str, record: Path) -> bool:
+    """To a later round: the weights of the first have gone, and there is no record."""
+    return not record.is_file() and has_lost_weights(place.run_of(label) / MODEL)
 
 
 def run_time(place: Place, done: Done) -> None:
     from triune.benchmarks.epoch_time import time_cell
 
     part = place.scale.time
-    folders = [place.run_of(label) / MODEL for label in place.labels]
+    [seed] = place.pretraining_seeds
+    folders = [place.run_of(label, seed) / MODEL for label in place.labels]
     if gone := [folder for folder in folders if not has_weights(folder)]:
         cells = [cell_without_weights(f"time · {path.stem}", path, gone[0]) for path in time_records(place)]
         run_missing(cells, _here(place), done)
         return
-    models = pretrained_models(place)
+    models = pretrained_models(place, seed)
     configs = {label: model.config for label, model in models.items()}
     tokenizer = next(iter(models.values())).path
     cells = []
-    for task in part.tasks:
+    for task in [record.stem for record in time_records(place)]:
         recipe = place.recipe_for(task)
         data = place.task_data(task, recipe.data.rows)
         timed = time_cell(data, configs, tokenizer, recipe, part.rounds, place.out / "time")
@@ -206,7 +215,8 @@ def run_time(place: Place, done: Done) -> None:
 
 
 def inspect_records(place: Place) -> list[Path]:
-    return [place.out / "inspect" / f"{label}.json" for label in place.labels if place.is_first_round]
+    records = {label: place.out / "inspect" / f"{label}.json" for label in place.labels}
+    return [one for label, one in records.items() if place.is_first_round or _has_passed_on(place, label, one)]
 
 
 def run_inspect(place: Place, done: Done) -> None:
@@ -220,9 +230,11 @@ def run_inspect(place: Place, done: Done) -> None:
     texts = tokenizer.batch_decode(blocks.batch(list(range(count)))["input_ids"], skip_special_tokens=True)
     source = f"the first {count} blocks of the validation text"
     cells = []
-    for label, record in zip(place.labels, inspect_records(place), strict=True):
-        if has_weights(place.run_of(label) / MODEL):
-            cells.append(inspect_cell(label, place.run_of(label), texts, source, place.out / "inspect"))
+    [seed] = place.pretraining_seeds
+    for record in inspect_records(place):
+        label, run = record.stem, place.run_of(record.stem, seed)
+        if has_weights(run / MODEL):
+            cells.append(inspect_cell(label, run, texts, source, place.out / "inspect"))
         else:
-            cells.append(cell_without_weights(f"inspect · {label}", record, place.run_of(label) / MODEL))
+            cells.append(cell_without_weights(f"inspect · {label}", record, run / MODEL))
     run_missing(cells, place.engine, done)

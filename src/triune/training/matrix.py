@@ -35,6 +35,7 @@ class Matrix:
     out: Path
     keep: str = "first"  # models that are kept: of all seeds, of the first, none
     keep_for: Mapping[str, str] = field(default_factory=dict)  # the same for single tasks
+    recipe_for: Mapping[str, FinetuneRecipe] = field(default_factory=dict)  # where a task has another recipe
     engine: Engine = LOCAL
     test_files: bool = False
     # By task, where the search of rates starts from other models than the seeds do.
@@ -42,6 +43,9 @@ class Matrix:
     # As a study has it: a run whose record is there is finished, even if its model was to be kept and is gone; one
     # whose pre-trained model is gone cannot run; one that diverges has a record that says so, and ends nothing else.
     records_suffice: bool = False
+
+    def recipe_of(self, task: str) -> FinetuneRecipe:
+        return self.recipe_for.get(task, self.recipe)
 
     def keeps(self, task: str, seed: int) -> bool:
         keep = self.keep_for.get(task, self.keep)
@@ -70,33 +74,38 @@ def label_models(given: list[str]) -> dict[str, Location]:
 
 
 def run_matrix(matrix: Matrix, done: Callable[[Cell, Record, bool], object]) -> list[Record]:
-    """Run what is missing and give the records of all runs, in the order task, model, seed.
+    """Run what is missing and give the records of all runs.
 
+    The models of a task and seed come one after the other: wherever it is stopped, what is there can be compared. With
+    a budget of time a task is searched when its turn comes, and not all of them before the first has a score.
     `done(cell, record, before)` is called for each; `before` says that it was finished before.
     """
-    dispatch.choose(matrix.recipe.training.attention)  # mistakes are found first: here, and then in the data
+    for name in matrix.tasks:
+        dispatch.choose(matrix.recipe_of(name).training.attention)  # mistakes are found first: here, then in the data
     hashes = {name: load(data).sha256 for name, data in matrix.tasks.items()}
-    recipes = _searched(matrix, hashes, done)
-    cells = [
-        _cell(matrix, name, label, matrix.models[label], seed, recipe, hashes[name], f"seed-{seed}", f"seed {seed}")
-        for (name, label), recipe in recipes.items()
-        for seed in matrix.seeds
-    ]
-    return run_missing(cells, matrix.engine, done)
+    tasks = list(matrix.tasks)
+    records = []
+    for names in [tasks] if matrix.engine.budget is None else [[name] for name in tasks]:
+        recipes = _searched(matrix, names, hashes, done)
+        cells = [
+            _cell(matrix, name, label, matrix.models[label], seed, recipe, hashes[name], f"seed-{seed}", f"seed {seed}")
+            for seed in matrix.seeds
+            for (name, label), recipe in recipes.items()
+        ]
+        records += run_missing(cells, matrix.engine, done)
+    return records
 
 
 def _searched(
-    matrix: Matrix, hashes: dict[str, str], done: Callable[[Cell, Record, bool], object]
+    matrix: Matrix, names: list[str], hashes: dict[str, str], done: Callable[[Cell, Record, bool], object]
 ) -> dict[tuple[str, str], FinetuneRecipe]:
     """The recipe of each task and model: where there is a search, with the best rate on the development set.
 
     A pair whose search was not finished, for want of time, is left out.
     """
-    rates = matrix.recipe.search.learning_rates
-    pairs = [(name, label) for name in matrix.tasks for label in matrix.models]
-    if not rates:
-        return dict.fromkeys(pairs, matrix.recipe)
-    searches = {name: matrix.searches.get(name, Search(matrix.models)) for name in matrix.tasks}
+    rates = {name: matrix.recipe_of(name).search.learning_rates for name in names}
+    pairs = [(name, label) for name in names for label in matrix.models]
+    searches = {name: matrix.searches.get(name, Search(matrix.models)) for name in names}
     cells = {
         ((name, label), rate): _cell(
             matrix,
@@ -104,18 +113,23 @@ def _searched(
             label,
             searches[name].models[label],
             SEARCH_SEED,
-            matrix.recipe.at_rate(rate),
+            matrix.recipe_of(name).at_rate(rate),
             hashes[name],
             search_folder(rate, searches[name].ending),
             f"search, rate {rate:g}",
         )
         for name, label in pairs
-        for rate in rates
+        for rate in rates[name]
     }
-    run_missing(list(cells.values()), matrix.engine, done)
+    if cells:
+        run_missing(list(cells.values()), matrix.engine, done)
     chosen = {}
     for pair in pairs:
-        records = {rate: finished(cells[pair, rate]) for rate in rates}
+        recipe = matrix.recipe_of(pair[0])
+        if not rates[pair[0]]:
+            chosen[pair] = recipe
+            continue
+        records = {rate: finished(cells[pair, rate]) for rate in rates[pair[0]]}
         if not all(records.values()):
             continue
         tried = [(record["primary"], rate) for rate, record in records.items() if record and "diverged" not in record]
@@ -123,7 +137,7 @@ def _searched(
             continue  # the study goes on without the pair, and names it at its end
         if not tried:
             raise TriuneError(f"{pair[1]} on {pair[0]}: every rate of the search diverged; lower search.learning_rates")
-        chosen[pair] = matrix.recipe.at_rate(max(tried)[1])
+        chosen[pair] = recipe.at_rate(max(tried)[1])
     return chosen
 
 
