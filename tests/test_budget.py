@@ -215,3 +215,16 @@ def test_one_that_diverged_says_nothing_of_how_long_others_take(tmp_path):
     again = Budget(25.0, CLOCK)
     assert run([one], again) == []
     assert again.expected(one) == 10.0
+
+
+def test_many_models_without_weights_are_not_many_lines(tmp_path):
+    budget = Budget(100.0, CLOCK)
+    models = [tmp_path / "runs" / str(number) / "model" for number in range(25)]
+    for model in models:
+        write_record(model.parent / "summary.json", {"identity": "x"})
+    cells = [cell(tmp_path, f"of {number}", needs=model) for number, model in enumerate(models)]
+    run([*cells, *cells], budget)  # a search is asked for with every seed
+    lines = what_is_left(budget, [one.record for one in cells])
+    assert len([line for line in lines if "no weights here" in line]) == 10
+    assert lines[-1] == "Of 15 more models it is the same: 15 cells were left out."
+    assert sum(line.count("of 3") for line in lines) == 1

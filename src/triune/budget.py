@@ -133,14 +133,17 @@ def what_is_left(budget: Budget, records: Iterable[Path]) -> list[str]:
         lines[0] += f" Of those that did not fit, the shortest takes about {duration(shortest)}."
     else:
         lines[0] += "; none of the others can run."
-    by_model: dict[Path, list[str]] = {}
+    by_model: dict[Path, dict[Path, str]] = {}
     for cell in budget.without_weights:
         # A model that has no record either is one that is still to be made; another one may have done for this.
         if cell.needs is not None and has_lost_weights(cell.needs) and not cell.record.is_file():
-            by_model.setdefault(cell.needs, []).append(cell.title)
+            by_model.setdefault(cell.needs, {})[cell.record] = cell.title
             paths.discard(cell.record)
-    for model, titles in by_model.items():
+    for model, cells in list(by_model.items())[:_NAMED]:
+        titles = list(cells.values())
         lines.append(f"'{model}' has a record and no weights here, so these were left out: {_named(titles)}.")
+    if more := list(by_model.values())[_NAMED:]:
+        lines.append(f"Of {len(more)} more models it is the same: {sum(map(len, more))} cells were left out.")
     if shortest is None and (waiting := sorted(str(path) for path in paths if not path.is_file())):
         lines.append(f"What these need was not made: {_named(waiting)}.")
     return ["", *lines]

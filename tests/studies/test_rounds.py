@@ -1,6 +1,7 @@
 """Several pre-training seeds, a search of rates, several lists of variants, a budget, and records without weights."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -273,6 +274,69 @@ def test_a_search_whose_models_are_gone_is_made_with_those_of_the_next_round(who
     assert again.returncode == 0, again.stderr
     assert "none of the others can run" in again.stdout
     assert {path: path.stat().st_mtime_ns for path in (out / "tasks").rglob("*.json")} == before
+
+
+def test_inspection_and_time_do_not_end_with_the_weights_of_the_first_round(whole, arguments, command, tmp_path):
+    """Of inspection the next round takes care; time needs no weights, and is the same cell without them."""
+    out = tmp_path / "out"
+    shutil.copytree(whole[0], out)
+    for label in ("standard", "shared"):
+        shutil.rmtree(out / f"runs/{label}/seed-1/model")
+    (out / "inspect/shared.json").unlink()
+    shutil.rmtree(out / "time")
+    planned = command(*arguments, out, "--budget", "1h", "--plan").stdout
+    [row] = [line for line in planned.splitlines() if line.strip().startswith("training time (Figure 3), round 1 of 2")]
+    assert row.split()[8:10] == ["1", "1"], row  # missing, and fit
+    result = command(*arguments, out, "--budget", "1h")
+    assert result.returncode == 0, result.stderr
+    assert "cells are done" not in result.stdout
+    second = read(out / "runs/shared/seed-2/summary.json")
+    assert read(out / "inspect/shared.json")["model_path"].endswith("runs/shared/seed-2/model")
+    assert read(out / "inspect/standard.json")["model_path"].endswith("runs/standard/seed-1/model")
+    assert second["operator"] == read(out / "inspect/shared.json")["operator"]
+    ours, theirs = (read(folder / "time/mrpc.json") for folder in (out, whole[0]))
+    assert ours["identity"] == theirs["identity"]
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.json")}
+    again = command(*arguments, out, "--budget", "1h")
+    assert "Everything is finished" in again.stderr
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.json")} == before
+
+
+def test_in_a_budget_what_is_there_can_be_compared_wherever_it_ends(arguments, command, tmp_path):
+    result = command(*arguments, tmp_path / "out", "--budget", "1h", "--only", "noise,finetuning")
+    assert result.returncode == 0, result.stderr
+    said = [line.rpartition("] ")[2] for line in result.stderr.splitlines() if "] " in line]
+    cells = [
+        tuple(re.split(r" · |: ", line)[:3])
+        for line in said
+        if line.startswith(("MRPC", "MNLI", "mrpc", "mnli", "noise"))
+    ]
+    tuned = [(task.upper(), label, what) for task, label, what in cells if task != "noise" and "search" not in what]
+    assert tuned == [
+        (task, label, f"seed {seed}")
+        for seed in (1, 3, 2)
+        for task in ("MRPC", "MNLI")
+        for label in ("standard", "shared")
+    ]
+    scored = cells.index(("MRPC", "shared", "seed 1"))
+    assert cells.index(("MNLI", "standard", "search, rate 0.001")) > scored  # searched when its turn comes
+    assert cells.index(("noise", "MNLI", "shared")) < cells.index(("MRPC", "standard", "seed 3"))
+
+
+def test_every_record_says_what_its_cell_took(whole):
+    out, _ = whole
+    for name in (
+        "parameters.json",
+        "rates/shared/0.001/summary.json",
+        "runs/shared/seed-1/summary.json",
+        "tasks/mnli/shared/seed-1/record.json",
+        "noise/mnli/shared/seed-1.json",
+        "transfer/mrpc/shared/seed-1.json",
+        "inspect/shared.json",
+        "time/mrpc.json",
+        "ablations/own-rate/seed-1/summary.json",
+    ):
+        assert read(out / name)["cell_seconds"] > 0, name
 
 
 def test_what_does_not_fit_is_left_and_later_cells_that_do_are_run(whole, arguments, command, tmp_path):

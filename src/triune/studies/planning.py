@@ -215,9 +215,13 @@ def _model_of(stage: Stage, place: Place, record: Path) -> Path | None:
         return place.run_of(label, search_seed(place, task) if is_search else seed) / MODEL
     if stage.name in ("noise", "transfer"):
         _, task, label, name = record.relative_to(place.out).with_suffix("").parts
-        return place.out / "tasks" / task / label / name / MODEL
-    label = record.stem if stage.name == "inspect" else place.labels[-1]
-    return place.run_of(label, seed) / MODEL
+        tuned, pretrained = place.out / "tasks" / task / label / name, place.run_of(label, seed) / MODEL
+        can_never_be = not (tuned / RECORD).is_file() and has_lost_weights(pretrained)
+        return pretrained if can_never_be else tuned / MODEL
+    if stage.name == "inspect":
+        return place.run_of(record.stem, seed) / MODEL
+    last = place.run_of(place.in_turn[-1]) / MODEL  # it needs no weights, and waits until there were models
+    return None if has_lost_weights(last) else last
 
 
 def _is_planned(model: Path, planned: set[Path]) -> bool:

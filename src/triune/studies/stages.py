@@ -178,45 +178,52 @@ def run_transfer(place: Place, done: Done) -> None:
 
 
 def time_records(place: Place) -> list[Path]:
-    records = [place.out / "time" / f"{task}.json" for task in place.scale.time.tasks]
-    if place.is_first_round:
-        return records
-    return [record for record in records if any(_has_passed_on(place, label, record) for label in place.labels)]
-
-
-def _has_passed_on(place: Place, label: str, record: Path) -> bool:
-    """To a later round: the weights of the first have gone, and there is no record."""
-    return not record.is_file() and has_lost_weights(place.run_of(label) / MODEL)
+    return [place.out / "time" / f"{task}.json" for task in place.scale.time.tasks if place.is_first_round]
 
 
 def run_time(place: Place, done: Done) -> None:
     from triune.benchmarks.epoch_time import time_cell
 
-    part = place.scale.time
-    [seed] = place.pretraining_seeds
-    folders = [place.run_of(label, seed) / MODEL for label in place.labels]
-    if gone := [folder for folder in folders if not has_weights(folder)]:
-        cells = [cell_without_weights(f"time · {path.stem}", path, gone[0]) for path in time_records(place)]
-        run_missing(cells, _here(place), done)
-        return
-    models = pretrained_models(place, seed)
-    configs = {label: model.config for label, model in models.items()}
-    tokenizer = next(iter(models.values())).path
+    folders = {label: place.run_of(label) / MODEL for label in place.labels}
+    unmade = [one for one in folders.values() if not has_weights(one) and not has_lost_weights(one)]
+    gone = [one for one in folders.values() if not has_weights(one)]
     cells = []
-    for task in [record.stem for record in time_records(place)]:
+    for task, record in zip(place.scale.time.tasks, time_records(place), strict=True):
+        if unmade or (gone and record.is_file()):
+            cells.append(cell_without_weights(f"time · {task}", record, [*unmade, *gone][0]))
+            continue
+        configs, tokenizer = _timed_models(place, from_recipes=bool(gone))
         recipe = place.recipe_for(task)
         data = place.task_data(task, recipe.data.rows)
-        timed = time_cell(data, configs, tokenizer, recipe, part.rounds, place.out / "time")
+        timed = time_cell(data, configs, tokenizer, recipe, place.scale.time.rounds, place.out / "time")
         cells += _of_kind(task, [timed])
     run_missing(cells, _here(place), done)
+
+
+def _timed_models(place: Place, from_recipes: bool) -> tuple[dict[str, Any], str]:
+    """Configurations and tokenizer: of the models, or, as weights do not matter for time, of what they were made of."""
+    if not from_recipes:
+        models = pretrained_models(place)
+        return {label: model.config for label, model in models.items()}, next(iter(models.values())).path
+    from triune.data.blocks import Blocks
+    from triune.studies.variants import operator_recipes
+    from triune.training.pretrain import model_config
+
+    blocks = Blocks(place.blocks, "train")
+    configs = {label: model_config(recipe, blocks) for label, recipe in operator_recipes(place).items()}
+    return configs, str(blocks.tokenizer_folder)
 
 
 # Looking inside.
 
 
 def inspect_records(place: Place) -> list[Path]:
+    """Of the first round; where its weights have gone and there is no record yet, of a later one."""
     records = {label: place.out / "inspect" / f"{label}.json" for label in place.labels}
-    return [one for label, one in records.items() if place.is_first_round or _has_passed_on(place, label, one)]
+    if place.is_first_round:
+        return list(records.values())
+    gone = {label for label in records if has_lost_weights(place.run_of(label) / MODEL)}
+    return [record for label, record in records.items() if label in gone and not record.is_file()]
 
 
 def run_inspect(place: Place, done: Done) -> None:
