@@ -296,7 +296,7 @@ def test_a_model_alone_gives_the_record_it_gives_among_others(samples, tasks, re
     for cell in cells(samples, tasks, tmp_path, models=["shared"]):
         alone = run_cell(cell)
         among = next(one for one in records if (one["model"], one["seed"]) == ("shared", alone["seed"]))
-        assert alone == among
+        assert {**alone, "cell_seconds": 0} == {**among, "cell_seconds": 0}
 
 
 def test_kinds_and_their_order(samples, tasks, tmp_path):
@@ -372,7 +372,7 @@ def test_the_command(samples, tasks, records, command, tmp_path):
     assert result.stderr.count("kept under noise") == 4
     for record in records[:4]:
         path = tmp_path / "rte" / record["model"] / f"seed-{record['seed']}.json"
-        assert json.loads(path.read_text()) == record
+        assert {**json.loads(path.read_text()), "cell_seconds": 0} == {**record, "cell_seconds": 0}
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
     again = command(*given)
     assert again.stdout == result.stdout

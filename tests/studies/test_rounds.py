@@ -323,6 +323,20 @@ def test_in_a_budget_what_is_there_can_be_compared_wherever_it_ends(arguments, c
     assert cells.index(("noise", "MNLI", "shared")) < cells.index(("MRPC", "standard", "seed 3"))
 
 
+def test_in_a_budget_runs_of_pretraining_are_made_with_their_round_and_not_as_variants(arguments, command, tmp_path):
+    out = tmp_path / "out"
+    result = command(*arguments, out, "--budget", "1h", "--only", "ablations")
+    assert result.returncode == 0, result.stderr
+    assert (out / "ablations/own-rate/seed-2/summary.json").is_file()
+    assert not (out / "runs").exists()
+    assert "none of the others can run" in result.stdout
+    assert f"What these need was not made: {out / 'runs/shared/seed-1/summary.json'}" in result.stdout
+    again = command(*arguments, out, "--budget", "1h", "--only", "pretraining,ablations")
+    assert again.returncode == 0, again.stderr
+    assert read(out / "ablations/more.json")["seeds"] == [1, 2]
+    assert "cells are done" not in again.stdout
+
+
 def test_every_record_says_what_its_cell_took(whole):
     out, _ = whole
     for name in (

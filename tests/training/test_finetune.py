@@ -15,7 +15,7 @@ from triune.evaluation import squad
 from triune.evaluation.metrics import score
 
 MORE = ["training.epochs=6", "model.classifier_pooling=mean"]
-TIMES = ("train_seconds", "history")
+TIMES = ("train_seconds", "cell_seconds", "history")
 
 
 def record_of(folder):

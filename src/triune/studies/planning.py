@@ -167,6 +167,8 @@ def _budget_table(place: Place, chosen: Sequence[Stage], given: Budget, expected
     budget = Budget(given.left - now, lambda: now)
     for stage, part in in_order(place, chosen):
         missing = [path for path in stage.records(part) if not path.is_file() and path not in planned]
+        if stage.name == "ablations" and len(place.rounds) > 1:  # runs of pre-training are made with their round
+            missing = [path for path in missing if path.is_relative_to(place.out / "ablations")]
         if not missing:
             continue
         began, lost, later, fit = now, 0, 0, []

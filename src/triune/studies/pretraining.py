@@ -90,7 +90,11 @@ def run_ablations(place: Place, done: Done) -> None:
     part, folder = place.scale.ablations, place.out / "ablations"
     lists = lists_of(place)
     check_lists([one.ablations for one in lists], folder)
-    run_missing(_ablation_cells(place), place.engine, done)
+    cells = _ablation_cells(place)
+    if place.engine.budget is not None and len(place.rounds) > 1:
+        # A variant may be a run of pre-training, which is made with its round, when there is time to go on from it.
+        cells = [cell for cell in cells if cell.record.is_relative_to(folder) or cell.record.is_file()]
+    run_missing(cells, place.engine, done)
     best = best_rates(place)
     for one in lists:
         all_seeds = replace(place, round=None).of_round(part.seeds)
