@@ -26,6 +26,7 @@ from triune.errors import TriuneError
 from triune.files import write_text
 from triune.operators import load_plugin, loaded_plugins
 from triune.presence import has_lost_weights, has_weights
+from triune.threads import threads_at_most
 
 Record = dict[str, Any]
 
@@ -294,14 +295,3 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-@contextmanager
-def threads_at_most(count: int) -> Iterator[None]:
-    """So many threads for what is computed inside."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

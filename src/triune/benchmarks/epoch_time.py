@@ -20,7 +20,7 @@ import torch
 
 from triune.benchmarks.flops import training_flops_a_token
 from triune.benchmarks.timing import wait_for
-from triune.cells import Cell, Record, threads_at_most, worker_device, write_record
+from triune.cells import Cell, Record, worker_device, write_record
 from triune.data.batches import training_plan
 from triune.data.encoded import Encoded, OnDevice, encode_pairs
 from triune.data.tasks import Examples, Task, get_task, load_split
@@ -29,6 +29,7 @@ from triune.errors import TriuneError
 from triune.evaluation.comparing import REFERENCE
 from triune.models.configuration import TriuneConfig
 from triune.models.heads import TriuneForSequenceClassification
+from triune.threads import threads_at_most
 from triune.training.finetune_recipe import FinetuneRecipe, finetune_recipe_from_dict
 from triune.training.run_folder import versions
 from triune.training.steps import Steps
