@@ -135,11 +135,11 @@ def test_the_plan_of_a_budget_says_what_fits_and_what_does_not(place, clock):
     clock.now = 850.0
     rows, text = planned(place)
     # 150 seconds are left: one for the text, three for parameters, 60 for models; of seed 1 all fits, of seed 3 a part.
-    title = "fine-tuning (Tables 1, 2), round 1 of 2, seed"
-    assert rows[f"{title} 1"] == ["9", "9", "5 s, by the scale", "45 s"]
-    assert rows[f"{title} 3"] == ["9", "6", "5 s, by the scale", "30 s", "3 do not fit"]
+    title = "fine-tuning, round 1 of 2, seed"
+    assert rows[f"{title} 1"] == ["9", "9", "45 s"]
+    assert rows[f"{title} 3"] == ["9", "6", "30 s", "3 do not fit"]
     assert text.index("round 1 of 2") < text.index("Left to later runs")
-    assert "pre-training (Figure 2), round 2 of 2" in text.partition("Left to later runs")[2]
+    assert "pre-training, round 2 of 2" in text.partition("Left to later runs")[2]
 
 
 def test_what_has_lost_its_weights_is_in_the_plan(place):

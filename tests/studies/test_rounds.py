@@ -285,8 +285,8 @@ def test_inspection_and_time_do_not_end_with_the_weights_of_the_first_round(whol
     (out / "inspect/shared.json").unlink()
     shutil.rmtree(out / "time")
     planned = command(*arguments, out, "--budget", "1h", "--plan").stdout
-    [row] = [line for line in planned.splitlines() if line.strip().startswith("training time (Figure 3), round 1 of 2")]
-    assert row.split()[8:10] == ["1", "1"], row  # missing, and fit
+    [row] = [line for line in planned.splitlines() if line.strip().startswith("training time, round 1 of 2")]
+    assert row.split()[6:8] == ["1", "1"], row  # missing, and fit
     result = command(*arguments, out, "--budget", "1h")
     assert result.returncode == 0, result.stderr
     assert "cells are done" not in result.stdout

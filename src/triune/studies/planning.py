@@ -38,8 +38,8 @@ def in_order(place: Place, chosen: Sequence[Stage]) -> Iterator[tuple[Stage, Pla
 
 
 def title_of(stage: Stage, place: Place) -> str:
-    rounds = len(place.rounds)
-    title = stage.title if rounds == 1 else f"{stage.title}, round {(place.round or 0) + 1} of {rounds}"
+    rounds, name = len(place.rounds), stage.title.partition(" (")[0]  # what of the paper it is goes where it gets long
+    title = stage.title if rounds == 1 else f"{name}, round {(place.round or 0) + 1} of {rounds}"
     return title if place.turn is None else f"{title}, seed {place.turn}"
 
 
@@ -155,7 +155,7 @@ def _budget_table(place: Place, chosen: Sequence[Stage], given: Budget, expected
     """What is expected to be done in the time, in the order in which it is done."""
     table = Table(
         f"In {duration(given.seconds)}, in this order",
-        ["step", "missing", "fit", "one takes", "about", "others"],
+        ["step", "missing", "fit", "about", "others"],
         notes=[],
     )
     planned: set[Path] = set()
@@ -163,7 +163,7 @@ def _budget_table(place: Place, chosen: Sequence[Stage], given: Budget, expected
     now = 0.0
     if not place.blocks.is_dir() and any("data" in stage.needs for stage in chosen):
         now += place.scale.data.seconds
-        table.rows.append(["text", "1", "1", "", duration(place.scale.data.seconds), ""])
+        table.rows.append(["text", "1", "1", duration(place.scale.data.seconds), ""])
     budget = Budget(given.left - now, lambda: now)
     for stage, part in in_order(place, chosen):
         missing = [path for path in stage.records(part) if not path.is_file() and path not in planned]
@@ -193,7 +193,7 @@ def _budget_table(place: Place, chosen: Sequence[Stage], given: Budget, expected
         if not fit and not lost:
             nothing.append(title_of(stage, part))
             continue
-        row = [title_of(stage, part), str(len(missing)), str(len(fit)), expected.said(stage, fit or missing)]
+        row = [title_of(stage, part), str(len(missing)), str(len(fit))]
         table.rows.append([*row, duration(now - began) if fit else "–", ", ".join(others)])
     table.notes.append(
         f"About {duration(now)} of it. A cell starts only if it is expected to end in time; without weights: the model "
