@@ -8,7 +8,7 @@ import yaml
 from triune.errors import TriuneError
 from triune.training.finetune_recipe import finetune_recipe_from_dict, load_finetune_recipe
 
-OURS = ["strong", "paper-glue", "paper-squad", "pocket-tasks", "sprint-tasks"]
+OURS = ["strong", "paper-glue", "paper-squad", "pocket-tasks", "sprint-tasks", "quick"]
 
 
 def refused(call, *words):

@@ -71,7 +71,7 @@ def finetune(
         str | None, typer.Option(help="classification or regression. (default: found from the labels)")
     ] = None,
     recipe: Annotated[
-        str, typer.Option(help="strong, sprint-tasks, paper-glue, paper-squad, pocket-tasks or a .yaml.")
+        str, typer.Option(help="strong, quick, sprint-tasks, paper-glue, paper-squad, pocket-tasks or a .yaml.")
     ] = "strong",
     seeds: Annotated[int, typer.Option(help="Runs of each model on each task, with seeds 1, 2, ….", min=1)] = 1,
     keep: Annotated[str, typer.Option(help="Whose models are kept: all, first (seed 1) or none.")] = "first",
