@@ -390,3 +390,12 @@ def test_remote_code_is_not_needed(tmp_path):
     small_model("shared").save_pretrained(tmp_path)
     assert not list(tmp_path.glob("*.py"))
     assert "auto_map" not in (tmp_path / "config.json").read_text()
+
+
+def test_embeddings_take_what_berts_take_in_the_same_order():
+    model = small_model("shared")
+    ids = small_batch()["input_ids"]
+    types = torch.ones_like(ids)
+    embeddings = model.base_model.embeddings
+    torch.testing.assert_close(embeddings(ids, types), embeddings(input_ids=ids, token_type_ids=types))
+    assert not torch.equal(embeddings(ids, types), embeddings(ids))

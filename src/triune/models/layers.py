@@ -55,12 +55,18 @@ class TriuneEmbeddings(BertEmbeddings):
         if config.position == "rotary":
             self.position_embeddings = NoPositionTable()
 
-    def forward(self, *args: Any, token_type_ids: torch.Tensor | None = None, **kwargs: Any) -> torch.Tensor:
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> torch.Tensor:
         if token_type_ids is None and self.position_ids.is_cuda:
             # One for all tokens, where BERT's looks the same row up for each of them: the GPU would add its gradient
             # token by token to one place in memory, which is slow and comes out otherwise each time.
             token_type_ids = self.position_ids.new_zeros((1, 1))
-        embeddings = super().forward(*args, token_type_ids=token_type_ids, **kwargs)
+        embeddings = super().forward(input_ids, token_type_ids, *args, **kwargs)
         if torch.is_autocast_enabled(embeddings.device.type):
             # Tables are float32 and would make the residual stream so: twice the bytes in every norm and sum.
             embeddings = embeddings.to(torch.get_autocast_dtype(embeddings.device.type))
