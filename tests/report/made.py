@@ -273,7 +273,7 @@ def inspect_record(folder: Path, model: str) -> None:
     write(folder / f"{model}.json", record)
 
 
-def write_ablations(folder: Path) -> None:
+def write_ablations(folder: Path, listed: str = "ablations") -> None:
     variants = []
     for name, operator, loss in (("standard", "standard", 2.0), ("shared-signed", "shared", 2.3)):
         for seed in (1, 2):
@@ -294,7 +294,7 @@ def write_ablations(folder: Path) -> None:
         )
     about = {"study": "ablations", "identity": "", "about": "", "reference": "standard", "seeds": [1, 2], "steps": 100}
     rest = {"tokens": 102_400, "unigram_entropy": 4.36, "device": "cpu", "versions": VERSIONS}
-    write(folder / "ablations.json", {**about, **rest, "variants": variants})
+    write(folder / f"{listed}.json", {**about, **rest, "variants": variants})
 
 
 def write_parameters(path: Path) -> None:

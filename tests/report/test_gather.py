@@ -36,6 +36,15 @@ def test_folders_may_be_called_anything(tmp_path):
     assert found["pretraining"][0]["seed"] == 4
 
 
+@pytest.mark.parametrize("name", ["ablations", "mine"])
+def test_runs_beside_the_record_of_a_list_are_its_variants_whatever_it_is_called(tmp_path, name):
+    made.write_ablations(tmp_path / "out", name)
+    made.write_run(tmp_path / "standard", "standard", 1.5)
+    found = gather([tmp_path])
+    assert len(found["variants"]) == 4
+    assert [record["file"] for record in found["pretraining"]] == ["standard/summary.json"]
+
+
 def test_several_roots_are_told_apart_and_the_same_file_counts_once(results, tmp_path):
     other = tmp_path / "tasks"
     made.task_record(other, "sst2", "mine", 1, 30)

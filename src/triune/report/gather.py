@@ -13,7 +13,7 @@ from triune.data.tasks import POCKET, get_task, task_names
 from triune.errors import TriuneError, one_line, shown
 from triune.evaluation.comparing import DEV, RECORD, SCORES, Started, compare_records, started_from
 from triune.evaluation.significance import Comparison
-from triune.presence import diverged
+from triune.presence import diverged, read
 from triune.report.noise import noise_comparisons
 from triune.report.pretraining import run_record
 from triune.report.shapes import wrong_form
@@ -203,12 +203,17 @@ def _take_run(run: Path, file: str, found: Gathered) -> None:
         found.notes.append(f"{file}: a pre-training run that is not finished, left out")
         return
     folders = file.split("/")[:-1]
-    is_variant = ABLATIONS in folders or any((one / f"{ABLATIONS}.json").is_file() for one in run.parents[:2])
+    is_variant = ABLATIONS in folders or any(map(_holds_ablations, run.parents[:2]))
     record = run_record(run)
     study = "variants" if is_variant else "pretraining"
     _check_form(study, record, run / SUMMARY)
     summary_file = file.removesuffix(RUN) + SUMMARY
     found[study].append({**record, "study": study, "file": summary_file, "folder": str(run.resolve())})
+
+
+def _holds_ablations(folder: Path) -> bool:
+    """Whether the record of a list of variants is there: it is called by the list."""
+    return any(read(path).get("study") == ABLATIONS for path in sorted(folder.glob("*.json")))
 
 
 def _check_form(study: str, record: Record, path: Path) -> None:
