@@ -217,6 +217,14 @@ def test_fold_of_a_saved_model(triune, tmp_path):
     torch.testing.assert_close(folded(ids).logits, model(ids).logits, rtol=1e-5, atol=1e-5)
 
 
+def test_fold_takes_the_name_of_a_model_that_comes_with_triune(triune, tmp_path, monkeypatch):
+    small_model("shared").save_pretrained(tmp_path / "models" / "small")
+    monkeypatch.setenv("TRIUNE_MODELS", str(tmp_path / "models"))
+    result = triune("fold", "small", tmp_path / "folded")
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "folded" / "config.json").is_file()
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

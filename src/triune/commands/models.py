@@ -69,13 +69,16 @@ def params(
 
 
 def fold(
-    model: Annotated[Path, typer.Argument(help="Folder of a saved Triune model.")],
+    model: Annotated[
+        str, typer.Argument(help="Folder of a saved Triune model, or the name of one that comes with Triune.")
+    ],
     out: Annotated[Path, typer.Argument(help="Folder to write the folded model to; must not exist.")],
 ) -> None:
     """Merge a model's role vectors for inference and save the result."""
     from triune.models.folding import fold_folder
+    from triune.models.pretrained import resolved
 
-    fold_folder(model, out)
+    fold_folder(Path(resolved(model)), out)
 
 
 def publish(
