@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
+import yaml
 
 from tests.training.test_pretrain import environment
 
@@ -181,6 +183,27 @@ def test_a_mistake_is_one_line_before_anything_is_run(more, said, tiny, command,
     assert result.returncode == 2
     assert said in result.stderr.splitlines()[-1]
     assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_a_task_without_files_is_said_before_models_are_trained_for_it(tiny, command, tmp_path):
+    shutil.copytree(tiny.data, tmp_path / "data")
+    shutil.rmtree(tmp_path / "data" / "glue" / "mnli")
+    arguments = ["reproduce", "--scale", tiny.scale, "--data-dir", tmp_path / "data", "--out", tmp_path / "out"]
+    result = command(*arguments, "--only", "finetuning")
+    assert result.returncode == 2
+    assert "no split 'train' of MNLI" in result.stderr.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+    assert command(*arguments, "--only", "parameters").returncode == 0  # whoever needs no task needs no files
+
+
+def test_settings_that_an_operator_has_not_are_said_before_anything_is_run(tiny, command, tmp_path):
+    listed = yaml.safe_load((tiny.folder / "variants.yaml").read_text())
+    listed["variants"]["shared"]["set"] = ["model.operator=standard", "model.operator_settings={role_start: signed}"]
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(listed))
+    result = command(*tiny.arguments, tmp_path / "out", "--set", f"ablations.variants={tmp_path / 'mine.yaml'}")
+    assert result.returncode == 2
+    assert "operator 'standard' has no setting 'role_start'" in result.stderr.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_scale_by_a_wrong_name_is_one_line(command, tmp_path):

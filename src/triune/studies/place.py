@@ -1,7 +1,7 @@
 """Where a reproduction is made and of what: its folders, and the text, tokenizer and blocks that studies stand on."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,23 @@ def check(place: Place) -> None:
     for task in {*scale.noise.tasks, *scale.time.tasks}:
         if get_task(task).kind == "span":
             raise TriuneError(f"{get_task(task).title} asks for answers in a text: noise and time take tasks of texts")
-    lists_of(place)
+    for one in lists_of(place):
+        for recipe in one.recipes.values():
+            operators.settings_for(recipe.model.operator, recipe.model.operator_settings)
+
+
+def check_tasks(place: Place, studies: Collection[str]) -> None:
+    """Find out that a task's files are not in the user's folder before models are trained for it."""
+    from triune.data.tasks import get_task, split_path
+
+    if place.scale.data.source != "files" or place.data_dir is None:
+        return
+    for task in place.scale.finetuning.tasks if "finetuning" in studies else ():
+        for split in ("train", "dev"):
+            split_path(get_task(task), split, place.data_dir)
+    for task in place.scale.time.tasks if "time" in studies else ():
+        if not (place.out / "time" / f"{task}.json").is_file():
+            split_path(get_task(task), "train", place.data_dir)
 
 
 def make_data(place: Place, say: Callable[[str], None]) -> None:

@@ -18,7 +18,7 @@ from triune.presence import diverged
 from triune.progress import Watch
 from triune.report import page
 from triune.studies import pretraining, stages
-from triune.studies.place import Place, check, make_data
+from triune.studies.place import Place, check, check_tasks, make_data
 from triune.studies.planning import in_order, show_plan, title_of, why_to_wait
 from triune.studies.stages import Stage
 
@@ -134,6 +134,7 @@ def reproduce(place: Place, only: Sequence[str] = (), console: Console | None = 
     console = console or Console(stderr=True, highlight=False)
     seconds = plan(place, only, console)
     place, chosen = _chosen(place, only)
+    check_tasks(place, [stage.name for stage in chosen])
     budget = place.engine.budget
     with Watch(console, seconds) as watch:
         if any("data" in stage.needs for stage in chosen):
