@@ -145,7 +145,10 @@ def what_is_left(budget: Budget, records: Iterable[Path]) -> list[str]:
     if more := list(by_model.values())[_NAMED:]:
         lines.append(f"Of {len(more)} more models it is the same: {sum(map(len, more))} cells were left out.")
     if shortest is None and (waiting := sorted(str(path) for path in paths if not path.is_file())):
-        lines.append(f"What these need was not made: {_named(waiting)}.")
+        lines.append(
+            "These were not made, because what they need is not there, or because they belong to a study that --only "
+            f"leaves out: {_named(waiting)}."
+        )
     return ["", *lines]
 
 

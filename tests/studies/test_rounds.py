@@ -330,7 +330,7 @@ def test_in_a_budget_runs_of_pretraining_are_made_with_their_round_and_not_as_va
     assert (out / "ablations/own-rate/seed-2/summary.json").is_file()
     assert not (out / "runs").exists()
     assert "none of the others can run" in result.stdout
-    assert f"What these need was not made: {out / 'runs/shared/seed-1/summary.json'}" in result.stdout
+    assert f"a study that --only leaves out: {out / 'runs/shared/seed-1/summary.json'}" in result.stdout
     again = command(*arguments, out, "--budget", "1h", "--only", "pretraining,ablations")
     assert again.returncode == 0, again.stderr
     assert read(out / "ablations/more.json")["seeds"] == [1, 2]
