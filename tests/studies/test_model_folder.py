@@ -193,6 +193,7 @@ def test_mistakes_are_one_line(run, data, command, tmp_path):
         ([diverged, *SAID], "no model to publish: the loss is not a finite number"),
         ([run, *SAID, "--data", other], "was not trained on"),
         ([run, *SAID, "--data", tmp_path], "is not a prepared folder"),
+        ([run, *SAID, "--data", data / "manifest.json"], "is not a prepared folder"),
         ([run, *SAID, "--scores", tmp_path / "nowhere"], "is not a folder"),
         ([run, *SAID[2:], "--text", " "], "--text must be one line"),
         ([run, *SAID[2:], "--text", "two\nlines"], "--text must be one line"),

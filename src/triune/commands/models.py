@@ -91,7 +91,7 @@ def publish(
     text_licence: Annotated[str, typer.Option(help="Licence of the text.")],
     data: Annotated[
         Path | None,
-        typer.Option(help="The data of the run, for counts of its text; the folder's manifest.json is enough."),
+        typer.Option(help="Folder with the data of the run, or with its manifest.json alone, for counts of its text."),
     ] = None,
     scores: Annotated[
         Path | None, typer.Option(help="Folder with records of fine-tunings of this model, for a table of scores.")

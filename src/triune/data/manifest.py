@@ -44,7 +44,7 @@ class Manifest:
             if saved["format"] != FORMAT:
                 raise TriuneError(f"'{path}' has format {saved['format']}, this version reads {FORMAT}: prepare again")
             return cls(**{one.name: saved[one.name] for one in fields(cls) if one.name in saved})
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise TriuneError(f"'{folder}' is not a prepared folder: it has no {NAME}") from error
         except OSError as error:
             raise TriuneError(f"cannot read '{path}': {error.strerror}") from error
