@@ -151,7 +151,9 @@ def test_compiled_contestants(recipe, monkeypatch):
     rows = {one["contestant"]: one["compiled"] for one in record["results"]}
     compiled = {"transformers BERT, compiled": "default", "triune standard": "default"}
     assert rows == {"transformers BERT": "none", **compiled}
-    assert asked == [{"mode": "default", "dynamic": False}] * 2
+    assert asked == [
+        {"mode": "default", "dynamic": False, "fullgraph": whole} for whole in (False, True)
+    ]  # ours is one graph
 
 
 def test_one_that_fails_is_a_row(recipe, monkeypatch, check_results):
