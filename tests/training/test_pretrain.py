@@ -55,6 +55,22 @@ def undisturbed(blocks, tmp_path_factory):
     return run
 
 
+@pytest.mark.parametrize(
+    ("override", "word"),
+    [
+        ("model.operator_settings={role_start: sideways}", "role_start"),
+        ("model.heads=7", "num_attention_heads"),
+        ("model.operator=sharde", "did you mean 'shared'"),
+        ("training.attention=sdpaa", "unknown attn_implementation 'sdpaa'"),
+    ],
+)
+def test_a_mistake_in_the_recipe_leaves_no_run_folder(override, word, blocks, tmp_path):
+    """It would belong to the wrong recipe, and be in the way of the right one."""
+    with pytest.raises(TriuneError, match=word):
+        pretrain(tiny("model.operator=shared", override), blocks, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_run_folder_says_what_it_is(undisturbed, blocks):
     summary = run_folder.summary_of(undisturbed)
     assert summary["steps"] == 24

@@ -22,6 +22,7 @@ from triune.data.blocks import Blocks
 from triune.data.tokenizer import load_tokenizer
 from triune.errors import DivergedError, TriuneError
 from triune.files import write_text
+from triune.kernels import dispatch
 from triune.models.configuration import TriuneConfig
 from triune.models.heads import TriuneForMaskedLM
 from triune.training import checkpoints, run_folder
@@ -42,6 +43,9 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
     _check_data(recipe, train, data)
     if len(valid) == 0:
         raise TriuneError(f"data in '{data}' holds no validation blocks: prepare it with --valid, or with more text")
+    # Mistakes are found before there is a run folder, which would belong to the wrong recipe.
+    dispatch.choose(recipe.training.attention)
+    config, steps = model_config(recipe, train), _steps(recipe, len(train))
     is_first = int(os.environ.get("RANK", "0")) == 0
     if is_first:
         run_folder.open_run(run, recipe, run_folder.data_hashes(train))
@@ -52,11 +56,10 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
             console.print(f"{run}: finished already, nothing to do")
         return summary
 
-    steps = _steps(recipe, len(train))
     if recipe.training.compile:
         torch.compiler.reset()  # compiled models of earlier runs in this process count towards a limit
     set_seed(recipe.training.seed)
-    model = TriuneForMaskedLM(model_config(recipe, train))
+    model = TriuneForMaskedLM(config)
     trainer, metrics, no_number = _trainer(recipe, model, train, valid, run, steps, report_to, console)
 
     damaged: list[str] = []
