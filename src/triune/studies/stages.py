@@ -187,12 +187,15 @@ def run_time(place: Place, done: Done) -> None:
     folders = {label: place.run_of(label) / MODEL for label in place.labels}
     unmade = [one for one in folders.values() if not has_weights(one) and not has_lost_weights(one)]
     gone = [one for one in folders.values() if not has_weights(one)]
+    records = dict(zip(place.scale.time.tasks, time_records(place), strict=True))
+    left_out = {task for task, record in records.items() if unmade or (gone and record.is_file())}
+    if left_out != set(records):
+        configs, tokenizer = _timed_models(place, from_recipes=bool(gone))
     cells = []
-    for task, record in zip(place.scale.time.tasks, time_records(place), strict=True):
-        if unmade or (gone and record.is_file()):
+    for task, record in records.items():
+        if task in left_out:
             cells.append(cell_without_weights(f"time · {task}", record, [*unmade, *gone][0]))
             continue
-        configs, tokenizer = _timed_models(place, from_recipes=bool(gone))
         recipe = place.recipe_for(task)
         data = place.task_data(task, recipe.data.rows)
         timed = time_cell(data, configs, tokenizer, recipe, place.scale.time.rounds, place.out / "time")
