@@ -75,3 +75,8 @@ def tiny(samples, tmp_path_factory):
         data=folder / "data",
         arguments=["reproduce", "--scale", str(folder / "scale.yaml"), "--data-dir", str(folder / "data"), "--out"],
     )
+
+
+def arguments_with(tiny, settings):
+    """Of a reproduction with other settings; the folder goes last."""
+    return [*tiny.arguments[:-1], "--workers", "1", *(part for one in settings for part in ("--set", one)), "--out"]

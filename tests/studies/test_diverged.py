@@ -6,6 +6,8 @@ import shutil
 import pytest
 import yaml
 
+from tests.studies.conftest import arguments_with
+
 WILD = """
   wild:
     about: a rate at which the loss is no number
@@ -32,7 +34,7 @@ def arguments(tiny, variants):
         f"ablations.variants={variants}",
         "finetuning.tasks=[mrpc, mnli]",
     ]
-    return [*tiny.arguments[:-1], "--workers", "1", *(part for one in settings for part in ("--set", one)), "--out"]
+    return arguments_with(tiny, settings)
 
 
 @pytest.fixture(scope="module")

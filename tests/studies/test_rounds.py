@@ -7,6 +7,8 @@ import shutil
 import pytest
 import yaml
 
+from tests.studies.conftest import arguments_with
+
 MORE_VARIANTS = """
 about: another list
 reference: standard
@@ -39,7 +41,7 @@ def arguments(tiny, tmp_path_factory):
         "finetuning.seeds=3",
         "finetuning.tasks=[mrpc, mnli]",
     ]
-    return [*tiny.arguments[:-1], "--workers", "1", *(part for one in settings for part in ("--set", one)), "--out"]
+    return arguments_with(tiny, settings)
 
 
 @pytest.fixture(scope="module")
