@@ -5,6 +5,7 @@ import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from triune import TriuneForMaskedLM, TriuneModel, operators, preset
+from triune.kernels.add_norm import add_norm
 from triune.kernels.reference import reference_attention
 from triune.operators import AttentionShape
 from triune.testing import FORMS, attend
@@ -116,6 +117,29 @@ def test_learns_with_dropout(operator):
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize(("rows", "width"), [(65, 768), (4096, 384)])
+def test_residual_sum_and_norm(rows, width):
+    """Against float64, and the same bits again."""
+    pytest.importorskip("triton")
+    torch.manual_seed(0)
+    x, residual, *d_results = (torch.randn(rows, width, device="cuda").bfloat16() for _ in range(4))
+    bias, weight, beta, next_bias = (torch.randn(width, device="cuda") for _ in range(4))
+    given = [tensor.requires_grad_() for tensor in (x, bias, residual, 1 + weight, beta, next_bias)]
+    found = []
+    for _ in range(2):
+        results = add_norm(*given, 1e-5)
+        found.append((*results, *torch.autograd.grad(results, given, d_results)))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    exact_given = [tensor.detach().double().requires_grad_() for tensor in given]
+    x, bias, residual, weight, beta, next_bias = exact_given
+    h = x + bias + residual
+    exact = (h + next_bias, torch.nn.functional.layer_norm(h, (width,), weight, beta, 1e-5))
+    exact_grads = torch.autograd.grad(exact, exact_given, [d_result.double() for d_result in d_results])
+    limits = [4e-3] * 6 + [1e-5] * 2  # what is summed for beta and the next bias is not rounded
+    for ours, want, limit in zip(found[0], (*exact, *exact_grads), limits, strict=True):
+        assert (ours.double() - want).norm() < limit * want.norm()
 
 
 def test_masks_are_made_without_waiting_for_the_device():

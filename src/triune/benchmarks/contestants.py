@@ -43,7 +43,12 @@ def compiled(model: torch.nn.Module, mode: str, ours: bool) -> Any:
 def note_attention(entry: Entry, model: Any) -> str:
     """Into the record: what computes attention in a model of ours, and why."""
     core = model.attention_core
-    entry.about |= {"attention": core.name, "reason": core.reason, "feed_forward": model.feed_forward_core.name}
+    entry.about |= {
+        "attention": core.name,
+        "reason": core.reason,
+        "feed_forward": model.feed_forward_core.name,
+        "norm": model.norm_core.name,
+    }
     return str(core.name)
 
 

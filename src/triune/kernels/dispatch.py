@@ -1,4 +1,4 @@
-"""The one place that decides which core computes attention, and which the activation of the feed-forward half.
+"""The one place that decides what computes attention, the activation of the feed-forward half and the norm before it.
 
 `attn_implementation` asks for one: "triune" is automatic, the one-tensor kernels where they can run and SDPA elsewhere,
 with the reason; "one_tensor" is these kernels or an error; "sdpa" never takes them; "eager" is our reference; any other
@@ -15,7 +15,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterf
 from transformers.utils import logging
 
 from triune.errors import TriuneError
-from triune.kernels import bias_gelu, one_tensor
+from triune.kernels import add_norm, bias_gelu, one_tensor
 from triune.kernels.reference import reference_attention
 
 logger = logging.get_logger(__name__)
@@ -107,6 +107,40 @@ def choose_feed_forward(
 @torch.compiler.assume_constant_result
 def _gelu_unsupported(device: torch.device, dtype: torch.dtype) -> str | None:
     return bias_gelu.unsupported(device, dtype)
+
+
+class NormCore(NamedTuple):
+    name: Literal["add-norm", "pytorch"]
+    reason: str
+
+
+def choose_norm(
+    allowed: bool, position: str, chunked: bool, plain: bool, dropout: bool, width: int, device: torch.device,
+    dtype: torch.dtype,
+) -> NormCore:  # fmt: skip
+    """Our kernel for the residual sum and the norm between the halves of a layer, where it can run.
+
+    `plain`: the norm and the projections around it are nothing but that; `dropout`: hidden states are being dropped.
+    """
+    if not allowed:
+        return NormCore("pytorch", "fused_norm is false")
+    if position != "pre":
+        return NormCore("pytorch", f"norm_position is '{position}', not 'pre'")
+    if chunked:
+        return NormCore("pytorch", "the feed-forward half runs in chunks")
+    if not plain:
+        return NormCore("pytorch", "the norm or a projection beside it is more than that")
+    if dropout:
+        return NormCore("pytorch", "hidden states are dropped")
+    hindrance = _norm_unsupported(device, dtype, width)
+    if hindrance is not None:
+        return NormCore("pytorch", hindrance)
+    return NormCore("add-norm", "fused_norm is true")
+
+
+@torch.compiler.assume_constant_result
+def _norm_unsupported(device: torch.device, dtype: torch.dtype, width: int) -> str | None:
+    return add_norm.unsupported(device, dtype, width)
 
 
 # PyTorch 2.11 cannot trace the first call, and breaks a compiled model into hundreds of pieces. Compiled code is

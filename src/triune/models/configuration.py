@@ -34,6 +34,8 @@ class TriuneConfig(BertConfig):
             mean of all states. A model that was pre-trained for a short time only, and without a task for the first
             token, has hardly anything there.
         fused_gelu: on a GPU, in half precision, bias and GELU run in a kernel of ours (the same function, to rounding).
+        fused_norm: the same for the norm before the feed-forward half, with the residual sum and the biases around it,
+            where `norm_position` is "pre" and no hidden state is dropped.
         folded: the model is for inference, its role vectors merged; made by `model.fold()`.
     """
 
@@ -48,6 +50,7 @@ class TriuneConfig(BertConfig):
     masked_only_loss: bool = False
     classifier_pooling: Literal["cls", "mean"] = "cls"
     fused_gelu: bool = True
+    fused_norm: bool = True
     folded: bool = False
     use_cache: bool = False  # an encoder has none
 

@@ -25,6 +25,7 @@ from transformers.models.bert.modeling_bert import (
 from triune import operators
 from triune.errors import TriuneError
 from triune.kernels import dispatch
+from triune.kernels.add_norm import add_norm
 from triune.kernels.bias_gelu import bias_gelu
 from triune.kernels.packing import KEYWORDS, Packing
 from triune.kernels.rotary import rotary_tables, rotate
@@ -35,6 +36,20 @@ from triune.operators.joint import has_hooks, is_plain
 
 def _layer_norm(config: TriuneConfig) -> nn.LayerNorm:
     return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+
+def _is_plain_norm(norm: nn.Module, width: int) -> bool:
+    return (
+        type(norm) is nn.LayerNorm
+        and norm.normalized_shape == (width,)
+        and type(norm.weight) in (nn.Parameter, torch.Tensor)
+        and type(norm.bias) in (nn.Parameter, torch.Tensor)
+        and not has_hooks(norm)
+    )
+
+
+def _drops(dropout: nn.Module) -> bool:
+    return type(dropout) is not nn.Dropout or (dropout.training and dropout.p > 0)
 
 
 def _unchanged(x: torch.Tensor) -> torch.Tensor:
@@ -98,17 +113,37 @@ class TriuneAttention(BertAttention):
         core: dispatch.AttentionCore | None = None,
         packing: Packing | None = None,
         past_key_values: None = None,
+        product_only: bool = False,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """`attention_mask` and `rotary` come in the form that the core takes: the encoder makes all of them once."""
+        """`attention_mask` and `rotary` come in the form that the core takes: the encoder makes all of them once.
+
+        `product_only`: without the output projection's bias and the residual sum, which the layer computes itself.
+        """
         core = core or core_for(self.config, hidden_states, attention_mask, packing)
         if kwargs.get("output_attentions") and not core.gives_maps:
             raise TriuneError(f"'{core.name}' gives no attention maps: call model.set_attn_implementation('eager')")
         given_BTd = self.input_norm(hidden_states)
         if core.name == dispatch.ONE_TENSOR:
-            return self._over_one_tensor(core, given_BTd, hidden_states, attention_mask, rotary, packing), None
-        context_BTd, weights = self._over_roles(core, given_BTd, attention_mask, rotary, kwargs)
-        return self.output(context_BTd, hidden_states), weights
+            context_BTd, scale_d = self._over_one_tensor(core, given_BTd, attention_mask, rotary, packing)
+            weights = None
+        else:
+            context_BTd, weights = self._over_roles(core, given_BTd, attention_mask, rotary, kwargs)
+            scale_d = None
+        return self._projected(context_BTd, scale_d, None if product_only else hidden_states), weights
+
+    def _projected(
+        self, context_BTd: torch.Tensor, scale_d: torch.Tensor | None, residual_BTd: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Output projection and residual sum; without a residual, the product alone. `scale_d` is on the context."""
+        if scale_d is None and residual_BTd is not None:
+            return self.output(context_BTd, residual_BTd)
+        dense = self.output.dense
+        weight = dense.weight if scale_d is None else (dense.weight * scale_d).to(dense.weight.dtype)
+        if residual_BTd is None:
+            return nn.functional.linear(context_BTd, weight)
+        states_BTd = nn.functional.linear(context_BTd, weight, dense.bias)
+        return self.output.LayerNorm(self.output.dropout(states_BTd) + residual_BTd)
 
     @property
     def _dropout_now(self) -> float:
@@ -118,16 +153,15 @@ class TriuneAttention(BertAttention):
         self,
         core: dispatch.AttentionCore,
         hidden_BTd: torch.Tensor,
-        residual_BTd: torch.Tensor,
         key_mask: torch.Tensor | None,
         rotary: tuple[torch.Tensor, torch.Tensor] | None,
         packing: Packing | None,
-    ) -> torch.Tensor:
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The context, and the factor on it that the output projection is to take in."""
         one = self.self.one_tensor(hidden_BTd)
         # A factor on the values is one on the columns of the output projection: there it costs d² multiplications a
         # batch instead of d a token, and its gradient comes with that of the weight.
-        dense = self.output.dense
-        in_projection = is_plain(dense) and not has_hooks(self.output)
+        in_projection = is_plain(self.output.dense) and not has_hooks(self.output)
         context_MND = core.function(
             one.shared_BTND.flatten(0, 1),
             one.score_scale_ND,
@@ -141,10 +175,8 @@ class TriuneAttention(BertAttention):
         )
         context_BTd = context_MND.view(hidden_BTd.shape)
         if one.value_scale_ND is None or not in_projection:
-            return self.output(context_BTd, residual_BTd)
-        weight = (dense.weight * one.value_scale_ND.flatten()).to(dense.weight.dtype)
-        states_BTd = nn.functional.linear(context_BTd, weight, dense.bias)
-        return self.output.LayerNorm(self.output.dropout(states_BTd) + residual_BTd)
+            return context_BTd, None
+        return context_BTd, one.value_scale_ND.flatten()
 
     def _over_roles(
         self,
@@ -198,14 +230,50 @@ class TriuneLayer(BertLayer):
             dispatch.working_dtype(device, dtype),
         )
 
+    def norm_core(self, device: torch.device, dtype: torch.dtype) -> dispatch.NormCore:
+        width, around = self.config.hidden_size, (self.attention.output, self.output)
+        return dispatch.choose_norm(
+            self.config.fused_norm,
+            self.config.norm_position,
+            self.chunk_size_feed_forward > 0,
+            _is_plain_norm(self.feed_forward_norm, width)
+            and all(is_plain(part.dense) and not has_hooks(part) for part in around)
+            and not has_hooks(self.attention),  # a hook there is shown the residual sum
+            any(_drops(part.dropout) for part in around),
+            width,
+            device,
+            dispatch.working_dtype(device, dtype),
+        )
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: None = None,
+        encoder_attention_mask: None = None,
+        past_key_values: None = None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        device, dtype = hidden_states.device, hidden_states.dtype
+        one_dtype = dtype == dispatch.working_dtype(device, dtype)  # of the residual stream and the projections
+        if not one_dtype or self.norm_core(device, dtype).name != "add-norm":
+            return super().forward(hidden_states, attention_mask, **kwargs)
+        product, _ = self.attention(hidden_states, attention_mask, product_only=True, **kwargs)
+        norm: Any = self.feed_forward_norm
+        dense = self.output.dense
+        onward, given = add_norm(
+            product, self.attention.output.dense.bias, hidden_states, norm.weight, norm.bias, dense.bias, norm.eps
+        )
+        return nn.functional.linear(self._activated(given), dense.weight) + onward
+
     def feed_forward_chunk(self, attention_output: torch.Tensor) -> torch.Tensor:
-        given = self.feed_forward_norm(attention_output)
+        return self.output(self._activated(self.feed_forward_norm(attention_output)), attention_output)
+
+    def _activated(self, given: torch.Tensor) -> torch.Tensor:
         if self.feed_forward_core(given.device, given.dtype).name == "bias-gelu":
             dense = self.intermediate.dense
-            states = bias_gelu(nn.functional.linear(given, dense.weight), dense.bias)
-        else:
-            states = self.intermediate(given)
-        return self.output(states, attention_output)
+            return bias_gelu(nn.functional.linear(given, dense.weight), dense.bias)
+        return self.intermediate(given)
 
 
 class TriuneEncoder(BertEncoder):

@@ -90,6 +90,11 @@ class TriunePreTrainedModel(BertPreTrainedModel):
         """What computes the activation of the feed-forward half here and now, and why."""
         return self.base_model.encoder.layer[0].feed_forward_core(self.device, self.dtype)
 
+    @property
+    def norm_core(self) -> dispatch.NormCore:
+        """What computes the residual sum and the norm between the halves of a layer here and now, and why."""
+        return self.base_model.encoder.layer[0].norm_core(self.device, self.dtype)
+
     def fold(self) -> "TriunePreTrainedModel":
         """A copy for inference, with role vectors merged as the operator can; prints what that saves."""
         if self.config.folded:

@@ -235,7 +235,10 @@ def _announce(
     at_once, accumulated = trainer.args.per_device_train_batch_size, trainer.args.gradient_accumulation_steps
     shared = f"{trainer.args.world_size} × {at_once}" + (f" × {accumulated} accumulated" if accumulated > 1 else "")
     with torch.autocast(model.device.type, torch.bfloat16, enabled=part.precision == "bfloat16"):
-        cores = f"attention {model.attention_core.name}, feed-forward {model.feed_forward_core.name}"
+        cores = (
+            f"attention {model.attention_core.name}, feed-forward {model.feed_forward_core.name}, "
+            f"norm {model.norm_core.name}"
+        )
     console.print(
         f"{recipe.model.operator}: {model.num_parameters():,} parameters, {steps:,} steps of {part.sequences} "
         f"sequences of {recipe.data.block_length} tokens ({shared}); {trainer.args.device.type}, {part.precision}, "
