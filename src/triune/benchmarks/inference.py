@@ -80,7 +80,8 @@ def _entry(settings: InferenceSettings, ids_BT: torch.Tensor, name: str, operato
             model: Any = _model(settings, operator, library)
         model = model.to(dtype_named(settings.dtype)).eval()
         if not library:
-            note_attention(entry, model)
+            with torch.inference_mode():  # kernels for training only are not chosen
+                note_attention(entry, model)
         weights = list(model.encoder.parameters())
         entry.about["weight_bytes"] = bytes_of(weights)
         entry.own_bytes = lambda: bytes_of([*model.parameters(), *model.buffers(), ids_BT])

@@ -114,25 +114,14 @@ class NormCore(NamedTuple):
     reason: str
 
 
-def choose_norm(
-    allowed: bool, position: str, chunked: bool, plain: bool, dropout: bool, width: int, device: torch.device,
-    dtype: torch.dtype,
-) -> NormCore:  # fmt: skip
-    """Our kernel for the residual sum and the norm between the halves of a layer, where it can run.
+def choose_norm(allowed: bool, hindrance: str | None, width: int, device: torch.device, dtype: torch.dtype) -> NormCore:
+    """Our kernels for the residual sum and the norm between the halves of a layer, where they can run.
 
-    `plain`: the norm and the projections around it are nothing but that; `dropout`: hidden states are being dropped.
+    `hindrance`: what in the layer, or in how it is called, leaves them out.
     """
     if not allowed:
         return NormCore("pytorch", "fused_norm is false")
-    if position != "pre":
-        return NormCore("pytorch", f"norm_position is '{position}', not 'pre'")
-    if chunked:
-        return NormCore("pytorch", "the feed-forward half runs in chunks")
-    if not plain:
-        return NormCore("pytorch", "the norm or a projection beside it is more than that")
-    if dropout:
-        return NormCore("pytorch", "hidden states are dropped")
-    hindrance = _norm_unsupported(device, dtype, width)
+    hindrance = hindrance or _norm_unsupported(device, dtype, width)
     if hindrance is not None:
         return NormCore("pytorch", hindrance)
     return NormCore("add-norm", "fused_norm is true")

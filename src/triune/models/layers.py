@@ -231,19 +231,31 @@ class TriuneLayer(BertLayer):
         )
 
     def norm_core(self, device: torch.device, dtype: torch.dtype) -> dispatch.NormCore:
-        width, around = self.config.hidden_size, (self.attention.output, self.output)
         return dispatch.choose_norm(
             self.config.fused_norm,
-            self.config.norm_position,
-            self.chunk_size_feed_forward > 0,
-            _is_plain_norm(self.feed_forward_norm, width)
-            and all(is_plain(part.dense) and not has_hooks(part) for part in around)
-            and not has_hooks(self.attention),  # a hook there is shown the residual sum
-            any(_drops(part.dropout) for part in around),
-            width,
+            self._norm_hindrance(),
+            self.config.hidden_size,
             device,
             dispatch.working_dtype(device, dtype),
         )
+
+    def _norm_hindrance(self) -> str | None:
+        around = (self.attention.output, self.output)
+        if self.config.norm_position != "pre":
+            return f"norm_position is '{self.config.norm_position}', not 'pre'"
+        if self.chunk_size_feed_forward > 0:
+            return "the feed-forward half runs in chunks"
+        if not (
+            _is_plain_norm(self.feed_forward_norm, self.config.hidden_size)
+            and all(is_plain(part.dense) and not has_hooks(part) for part in around)
+            and not has_hooks(self.attention)  # a hook there is shown the residual sum
+        ):
+            return "the norm or a projection beside it is more than that"
+        if any(_drops(part.dropout) for part in around):
+            return "hidden states are dropped"
+        if not torch.is_grad_enabled():
+            return "no gradients are computed, and what it saves is in theirs"
+        return None
 
     def forward(
         self,
