@@ -13,6 +13,7 @@ from triune.budget import Budget
 from triune.cells import Engine
 from triune.studies.place import Place
 from triune.studies.planning import Expected, in_order, show_plan, title_of, why_to_wait
+from triune.studies.pretraining import ablation_records
 from triune.studies.reproduce import STAGES
 from triune.studies.scale import load_scale
 
@@ -55,6 +56,27 @@ def test_with_a_budget_all_that_is_made_of_a_seed_comes_before_the_next(place):
     ]
     assert [name for name, *_ in first[9:]] == ["inspect", "time", "ablation-rates", "ablations"]
     assert {turn for name, number, turn in steps(place) if number == 1 and name == "noise"} == {2, 4}
+
+
+def test_with_a_budget_a_list_of_variants_is_finished_before_the_next(place, tiny):
+    lists = [str(tiny.folder / "variants.yaml"), "levers"]
+    scale = replace(place.scale, ablations=replace(place.scale.ablations, variants=lists))
+    two = replace(place, scale=scale)
+
+    def stages(place):
+        found = [one for one in in_order(place, list(STAGES.values())) if one[1].round == 0]
+        return [(stage.name, part.variants, title_of(stage, part)) for stage, part in found if "ablation" in stage.name]
+
+    assert stages(two) == [
+        ("ablation-rates", lists[0], "rates of the ablations, round 1 of 2, variants"),
+        ("ablations", lists[0], "ablations and controls, round 1 of 2, variants"),
+        ("ablation-rates", "levers", "rates of the ablations, round 1 of 2, levers"),
+        ("ablations", "levers", "ablations and controls, round 1 of 2, levers"),
+    ]
+    assert [name for _, name, _ in stages(replace(two, engine=Engine()))] == [None, None]
+    of_levers = {path.parent.parent.name for path in ablation_records(replace(two, variants="levers", round=0))}
+    assert {"rolled", "shared-halves"} < of_levers
+    assert "narrow" not in of_levers
 
 
 def test_without_one_the_seeds_of_a_round_are_done_together(place, tiny):

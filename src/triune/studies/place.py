@@ -30,6 +30,7 @@ class Place:
     engine: Engine = LOCAL
     round: int | None = None  # only what belongs to it; by default all of them
     turn: int | None = None  # only this seed of fine-tuning; by default all of the round
+    variants: str | None = None  # only this list of variants; by default all of them
 
     @property
     def rounds(self) -> list["Place"]:
@@ -41,6 +42,13 @@ class Place:
         if self.engine.budget is None:
             return [self]
         return [replace(self, turn=seed) for seed in self.seeds]
+
+    @property
+    def by_list(self) -> list["Place"]:
+        """With a budget, the rates and runs of one list of variants come before the next; otherwise all at once."""
+        if self.engine.budget is None:
+            return [self]
+        return [replace(self, variants=name) for name in self.scale.ablations.lists]
 
     def of_round(self, seeds: int) -> list[int]:
         """Of so many seeds, those of the round: they take turns."""

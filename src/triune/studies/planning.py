@@ -1,8 +1,8 @@
 """In what order the cells of a reproduction come, how long they are expected to take, and what fits into a budget.
 
 By rounds: the models of one pre-training seed, and all that needs their weights. With a budget of time, which may end
-anywhere, by fine-tuning seeds within a round, so that noise and cross-task get their share; and a round is begun where
-there is time for it, because its weights may not outlast the run.
+anywhere, by fine-tuning seeds within a round, so that noise and cross-task get their share, and by lists of variants;
+and a round is begun where there is time for it, because its weights may not outlast the run.
 """
 
 import math
@@ -29,17 +29,24 @@ def in_order(place: Place, chosen: Sequence[Stage]) -> Iterator[tuple[Stage, Pla
     wait = len(place.rounds) > 1 or place.engine.budget is not None
     ordered = sorted(chosen, key=lambda stage: wait and stage.name in _WITHOUT_WEIGHTS)
     of_a_turn = [stage for stage in ordered if stage.name in _OF_A_TURN]
+    of_a_list = [stage for stage in ordered if stage.name in _WITHOUT_WEIGHTS]
     for part in place.rounds:
         for stage in ordered:
-            if stage not in of_a_turn:
+            if stage in of_a_turn:
+                turns = part.turns if stage is of_a_turn[0] else []
+                yield from ((one, turn) for turn in turns for one in of_a_turn)
+            elif stage in of_a_list:
+                lists = part.by_list if stage is of_a_list[0] else []
+                yield from ((one, listed) for listed in lists for one in of_a_list)
+            else:
                 yield stage, part
-            elif stage is of_a_turn[0]:
-                yield from ((one, turn) for turn in part.turns for one in of_a_turn)
 
 
 def title_of(stage: Stage, place: Place) -> str:
     rounds, name = len(place.rounds), stage.title.partition(" (")[0]  # what of the paper it is goes where it gets long
     title = stage.title if rounds == 1 else f"{name}, round {(place.round or 0) + 1} of {rounds}"
+    if place.variants is not None and len(place.scale.ablations.lists) > 1:
+        return f"{title}, {Path(place.variants).stem}"
     return title if place.turn is None else f"{title}, seed {place.turn}"
 
 
@@ -113,7 +120,7 @@ class Expected:
 
 
 def _all_records(stage: Stage, place: Place) -> list[Path]:
-    return stage.records(replace(place, round=None, turn=None))
+    return stage.records(replace(place, round=None, turn=None, variants=None))
 
 
 def show_plan(place: Place, chosen: Sequence[Stage], console: Console) -> float:

@@ -54,7 +54,7 @@ def content(recipe: Recipe) -> dict[str, Any]:
 def lists_of(place: Place) -> list[VariantList]:
     part, found = place.scale.ablations, []
     overrides = [*place.scale.pretraining.set, *part.set]
-    for name in part.lists:
+    for name in part.lists if place.variants is None else [place.variants]:
         ablations = load_ablations(name)
         found.append(VariantList(ablations, written_recipes(ablations, place.scale.pretraining.recipe, overrides)))
     names = [one.ablations.name for one in found]
