@@ -69,6 +69,14 @@ def test_what_cannot_be_compared_is_one_line(tmp_path, variants, said):
     assert "\n" not in str(caught.value)
 
 
+def test_variants_that_are_left_out():
+    whole, rest = load_ablations("ablations"), load_ablations("ablations", ["shared-value", "in another list"])
+    assert [one for one in whole.variants if one.name != "shared-value"] == list(rest.variants)
+    for wanted in ("standard", "shared-signed"):  # the reference, and what a narrower one is to be as small as
+        with pytest.raises(TriuneError, match=f"'{wanted}' is left out, and other variants are compared with it"):
+            load_ablations("ablations", [wanted])
+
+
 def test_positions_and_norms_are_compared_with_their_like():
     for name, part in (("levers", "-rotary"), ("post-norm", "-post-norm")):
         for one in load_ablations(name).variants:

@@ -167,6 +167,7 @@ def test_the_plan_alone_writes_nothing(tiny, command, tmp_path):
         ),
         (["--set", "noise.where=inside"], "where"),
         (["--set", "ablations.variants=nothing"], "unknown recipe 'nothing'"),
+        (["--set", "ablations.leave_out=[narow]"], "no list has a variant 'narow' (did you mean 'narrow'?)"),
         (["--set", "ablations.set=[model.wdith=64]"], "unknown key 'model.wdith'"),
         (["--set", "finetuning.seeds=0"], "finetuning.seeds must be at least 1, not 0"),
         (["--set", "time.rounds=-1"], "time.rounds must be at least 1, not -1"),

@@ -52,7 +52,8 @@ def runs_table(records: Sequence[Record]) -> Table:
         ["model", "parameters", "tokens", "training loss", "validation loss", "below unigram", "seconds"],
         notes=[
             f"Unigram entropy of the text: {' or '.join(entropies)} nats; a model that knows only word frequencies "
-            f"cannot go below it. {_seeds(records)}"
+            f"cannot go below it. {_seeds(records)}",
+            "Seconds are by the clock, whatever else ran on the machine: `triune bench step` measures speed.",
         ],
     )
     for record in records:

@@ -54,13 +54,15 @@ class Ablations:
         return f"{self.name}.json"
 
 
-def load_ablations(name: str) -> Ablations:
+def load_ablations(name: str, leave_out: Collection[str] = ()) -> Ablations:
+    """A list without some of its variants, if it has them."""
     path = find_recipe(name, {"reference": str, "variants": dict})
     try:
         written = yaml.safe_load(path.read_text(encoding="utf-8"))
         variants = tuple(
             Variant(str(key), str(value["about"]), tuple(value["set"]), value.get("narrowed_to"), value.get("against"))
             for key, value in written["variants"].items()
+            if str(key) not in leave_out
         )
         ablations = Ablations(path.stem, str(written.get("about", "")), str(written["reference"]), variants)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -77,6 +79,8 @@ def load_ablations(name: str) -> Ablations:
     others = (other for variant in variants for other in (variant.narrowed_to, variant.against) if other is not None)
     for wanted in [ablations.reference, *map(str, others)]:
         if wanted not in names:
+            if wanted in leave_out:
+                raise TriuneError(f"'{path}': '{wanted}' is left out, and other variants are compared with it")
             raise TriuneError(f"'{path}': there is no variant '{wanted}'{did_you_mean(wanted, names)}")
     for variant in variants:
         if variant.against == variant.name or (variant.against and variant.name == ablations.reference):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from triune.cells import LOCAL, Engine
-from triune.errors import TriuneError
+from triune.errors import TriuneError, did_you_mean, shown
 from triune.files import write_text
 from triune.studies.scale import Scale
 
@@ -115,6 +115,7 @@ def check(place: Place) -> None:
     from triune.data.sources import HUB, source_files
     from triune.data.tasks import get_task
     from triune.evaluation.transfer import pair_task
+    from triune.studies.ablations import load_ablations
     from triune.studies.variants import lists_of
     from triune.training.recipe import load_recipe
 
@@ -135,6 +136,10 @@ def check(place: Place) -> None:
     for task in {*scale.noise.tasks, *scale.time.tasks}:
         if get_task(task).kind == "span":
             raise TriuneError(f"{get_task(task).title} asks for answers in a text: noise and time take tasks of texts")
+    known = list(dict.fromkeys(one.name for name in scale.ablations.lists for one in load_ablations(name).variants))
+    for name in scale.ablations.leave_out:
+        if name not in known:
+            raise TriuneError(f"ablations.leave_out: no list has a variant '{shown(name)}'{did_you_mean(name, known)}")
     for one in lists_of(place):
         for recipe in one.recipes.values():
             operators.settings_for(recipe.model.operator, recipe.model.operator_settings)

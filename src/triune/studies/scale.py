@@ -160,6 +160,7 @@ class TimePart:
 @dataclass
 class AblationsPart:
     variants: str | list = "ablations"  # a list of variants, or several
+    leave_out: list = field(default_factory=list)  # variants of these lists that are not run
     set: list = field(default_factory=list)  # overrides of the pre-training recipe
     seeds: int = 1
     seconds: Number = 0.0
@@ -171,7 +172,7 @@ class AblationsPart:
     def validate_variants(self) -> None:
         if not self.lists:
             raise ValueError("ablations.variants must name one list of variants or more")
-        _texts("ablations", variants=self.lists, set=self.set)
+        _texts("ablations", variants=self.lists, leave_out=self.leave_out, set=self.set)
 
     def validate_counts(self) -> None:
         _at_least("ablations", 1, seeds=self.seeds)

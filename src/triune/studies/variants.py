@@ -55,7 +55,7 @@ def lists_of(place: Place) -> list[VariantList]:
     part, found = place.scale.ablations, []
     overrides = [*place.scale.pretraining.set, *part.set]
     for name in part.lists if place.variants is None else [place.variants]:
-        ablations = load_ablations(name)
+        ablations = load_ablations(name, part.leave_out)
         found.append(VariantList(ablations, written_recipes(ablations, place.scale.pretraining.recipe, overrides)))
     names = [one.ablations.name for one in found]
     if double := [name for name in names if names.count(name) > 1]:
