@@ -12,8 +12,10 @@ pytestmark = [
 ]
 
 from one_tensor_checks import poisoned_memory, relative  # noqa: E402
+from transformers.models.bert.modeling_bert import BertOutput  # noqa: E402
 
 from triune.kernels.add_norm import add_norm, ops, unsupported  # noqa: E402
+from triune.models.layers import TriuneAttention  # noqa: E402
 from triune.testing import small_batch, small_model  # noqa: E402
 
 EPS = 1e-5
@@ -160,10 +162,15 @@ def test_what_stands_in_the_way():
 
     assert reason() == "fused_norm is true"
     assert reason(torch.float32) == "torch.float32 is not one of bfloat16, float16"
-    for module in (layer.feed_forward_norm, layer.output.dense, layer.attention.output, layer.attention):
+    both = (layer.output, layer.attention.output)
+    parts = [*both, *(one for part in both for one in (part.dense, part.dropout, part.LayerNorm))]
+    for module in (layer.feed_forward_norm, *parts):
         hook = module.register_forward_hook(lambda *given: None)
-        assert reason() == "the norm or a projection beside it is more than that"
+        assert reason() == CHANGED
         hook.remove()
+    hook = layer.attention.register_forward_hook(lambda *given: None)
+    assert reason() == LOOKED_AT
+    hook.remove()
     layer.output.dropout.p = 0.1
     assert reason() == "fused_norm is true"
     layer.train()
@@ -177,6 +184,66 @@ def test_what_stands_in_the_way():
         assert reason() == "no gradients are computed, and what it saves is in theirs"
     model.config.norm_position = "post"
     assert reason() == "norm_position is 'post', not 'pre'"
+
+
+CHANGED = "the norm or a projection beside it is more than that"
+LOOKED_AT = "the attention is another, or a hook on it is to be shown the residual sum"
+
+
+class OwnAttention(TriuneAttention):
+    def forward(self, hidden_states, attention_mask=None, **others):
+        states, maps = super().forward(hidden_states, attention_mask)
+        return 2 * states, maps
+
+
+class OwnOutput(BertOutput):
+    def forward(self, states, residual):
+        return super().forward(states, 0.5 * residual)
+
+
+class Wrapped(torch.nn.Module):
+    def __init__(self, attention):
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, states, mask=None, **others):
+        states, maps = self.attention(states, mask)
+        return 2 * states, maps
+
+
+def change_chunk(layer):
+    layer.feed_forward_chunk = lambda states: 3 * states
+
+
+CHANGES = {
+    "sandwich": (lambda layer: setattr(layer.output, "LayerNorm", torch.nn.LayerNorm(64).half()), CHANGED),
+    "chunk": (change_chunk, CHANGED),
+    "output": (lambda layer: setattr(layer.output, "__class__", OwnOutput), CHANGED),
+    "wrapped": (lambda layer: setattr(layer, "attention", Wrapped(layer.attention)), LOOKED_AT),
+    "attention": (lambda layer: setattr(layer.attention, "__class__", OwnAttention), LOOKED_AT),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_layer_that_was_changed_computes_one_function(name):
+    """With gradients as without."""
+    change, why = CHANGES[name]
+    layer = half_model("shared").half().base_model.encoder.layer[1]
+    states = torch.randn(2, 5, 64).half()
+    before = layer(states)
+    change(layer)
+    assert layer.norm_core(states.device, states.dtype).reason == why
+    found = layer(states)
+    assert not torch.equal(found, before)
+    with torch.no_grad():
+        assert torch.equal(found, layer(states))
+
+
+def test_shapes_that_do_not_fit():
+    x, bias, residual, *others = (tensor.detach() for tensor in made((4, 96), torch.float16))
+    for strange in ((x, bias, residual[:1], *others), (x, bias[:1], residual, *others)):
+        with pytest.raises(ValueError, match="must have the shape of x"):
+            add_norm(*strange, EPS)
 
 
 def test_a_residual_in_another_dtype_is_left_to_pytorch():
@@ -193,6 +260,10 @@ def test_recorded_states_and_checkpointing():
     before = results(model, batch, False)
     recorded = model(**batch, output_attentions=True, output_hidden_states=True)
     assert (len(recorded.hidden_states), len(recorded.attentions)) == (3, 2)
+    assert model.norm_core.name == "add-norm"  # though transformers' hooks stay
+    again = model(**batch, output_attentions=True)
+    for found, want in zip(again.attentions, recorded.attentions, strict=True):
+        assert torch.equal(found, want)
     again = half_model("standard", "eager").half().train()
     again.gradient_checkpointing_enable()
     assert again.norm_core.name == "add-norm"

@@ -14,6 +14,7 @@ from triune.cells import Engine
 from triune.studies.place import Place
 from triune.studies.planning import Expected, in_order, show_plan, title_of, why_to_wait
 from triune.studies.pretraining import ablation_records
+from triune.studies.rates import rate_records
 from triune.studies.reproduce import STAGES
 from triune.studies.scale import load_scale
 
@@ -77,6 +78,26 @@ def test_with_a_budget_a_list_of_variants_is_finished_before_the_next(place, tin
     of_levers = {path.parent.parent.name for path in ablation_records(replace(two, variants="levers", round=0))}
     assert {"rolled", "shared-halves"} < of_levers
     assert "narrow" not in of_levers
+
+
+def test_a_model_has_one_search_whichever_list_is_done(place, tmp_path):
+    """Named as it is without a budget: by a list that has it first, whatever the variants and operators are called."""
+    tied = {"about": "", "set": ["model.operator=kv-tied", "model.operator_settings={}"]}
+    plain = {"about": "", "set": ["model.operator=standard", "model.operator_settings={}"]}
+    for name, variants in {"one": {"tied": tied}, "two": {"bound": tied, "other": plain}}.items():
+        listed = {"reference": "standard", "variants": {"standard": plain, **variants}}
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(listed))
+    lists = [str(tmp_path / "one.yaml"), str(tmp_path / "two.yaml")]
+    search = {"learning_rates": [1e-3, 2e-3], "steps": 3, "seconds": 1}
+    part = replace(place.scale.ablations, variants=lists, set=["optimizer.warmup=0.2"])  # other models than the paper's
+    scale = replace(place.scale, ablations=part, pretraining=replace(place.scale.pretraining, search=search))
+    both = replace(place, scale=scale)
+    by_list = [
+        [path.parent.parent.name for path in rate_records(replace(both, variants=name), of_operators=False)]
+        for name in lists
+    ]
+    assert by_list == [["one-standard"] * 2 + ["tied"] * 2, ["one-standard"] * 2 + ["tied"] * 2]
+    assert {path.parent.parent.name for path in rate_records(both, of_operators=False)} == {"one-standard", "tied"}
 
 
 def test_without_one_the_seeds_of_a_round_are_done_together(place, tiny):

@@ -34,8 +34,9 @@ class TriuneConfig(BertConfig):
             mean of all states. A model that was pre-trained for a short time only, and without a task for the first
             token, has hardly anything there.
         fused_gelu: on a GPU, in half precision, bias and GELU run in a kernel of ours (the same function, to rounding).
-        fused_norm: the same in training for the norm before the feed-forward half, with the residual sum and the biases
-            around it, where `norm_position` is "pre" and no hidden state is dropped.
+        fused_norm: the same for the norm before the feed-forward half, with the residual sum and the biases around it,
+            in passes that compute gradients, where `norm_position` is "pre" and no hidden state is dropped. Neither
+            kernel has second derivatives, nor takes part in `torch.func`.
         folded: the model is for inference, its role vectors merged; made by `model.fold()`.
     """
 

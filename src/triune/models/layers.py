@@ -21,6 +21,7 @@ from transformers.models.bert.modeling_bert import (
     BertOutput,
     BertSelfOutput,
 )
+from transformers.utils import output_capturing
 
 from triune import operators
 from triune.errors import TriuneError
@@ -31,7 +32,7 @@ from triune.kernels.packing import KEYWORDS, Packing
 from triune.kernels.rotary import rotary_tables, rotate
 from triune.models.configuration import TriuneConfig
 from triune.models.cores import core_for, mask_for
-from triune.operators.joint import has_hooks, is_plain
+from triune.operators.joint import has_hooks, hook_count, is_plain
 
 
 def _layer_norm(config: TriuneConfig) -> nn.LayerNorm:
@@ -48,8 +49,27 @@ def _is_plain_norm(norm: nn.Module, width: int) -> bool:
     )
 
 
-def _drops(dropout: nn.Module) -> bool:
-    return type(dropout) is not nn.Dropout or (dropout.training and dropout.p > 0)
+def _is_plain_output(part: Any) -> bool:
+    """Nothing but a projection and a residual sum, for whoever computes them in its place."""
+    return (
+        type(part) in (BertOutput, BertSelfOutput)
+        and is_plain(part.dense)
+        and type(part.dropout) is nn.Dropout
+        and type(part.LayerNorm) is nn.Identity
+        and not any(has_hooks(one) for one in (part, part.dropout, part.LayerNorm))
+    )
+
+
+def _is_looked_at(attention: nn.Module) -> bool:
+    """By hooks, which are shown the residual sum.
+
+    Transformers' own look at the maps alone; they stay for good once maps or states were asked for.
+    """
+    if not has_hooks(attention):
+        return False
+    hooks = attention._forward_hooks.values()
+    recording = [hook for hook in hooks if getattr(hook, "__module__", None) == output_capturing.__name__]
+    return len(recording) < hook_count(attention) or "forward" in vars(attention)
 
 
 def _unchanged(x: torch.Tensor) -> torch.Tensor:
@@ -240,18 +260,21 @@ class TriuneLayer(BertLayer):
         )
 
     def _norm_hindrance(self) -> str | None:
-        around = (self.attention.output, self.output)
         if self.config.norm_position != "pre":
             return f"norm_position is '{self.config.norm_position}', not 'pre'"
         if self.chunk_size_feed_forward > 0:
             return "the feed-forward half runs in chunks"
+        if type(self.attention).forward is not TriuneAttention.forward or _is_looked_at(self.attention):
+            return "the attention is another, or a hook on it is to be shown the residual sum"
         if not (
             _is_plain_norm(self.feed_forward_norm, self.config.hidden_size)
-            and all(is_plain(part.dense) and not has_hooks(part) for part in around)
-            and not has_hooks(self.attention)  # a hook there is shown the residual sum
+            and _is_plain_output(self.attention.output)
+            and _is_plain_output(self.output)
+            and type(self).feed_forward_chunk is TriuneLayer.feed_forward_chunk
+            and "feed_forward_chunk" not in vars(self)
         ):
             return "the norm or a projection beside it is more than that"
-        if any(_drops(part.dropout) for part in around):
+        if any(part.dropout.training and part.dropout.p > 0 for part in (self.attention.output, self.output)):
             return "hidden states are dropped"
         if not torch.is_grad_enabled():
             return "no gradients are computed, and what it saves is in theirs"

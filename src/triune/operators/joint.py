@@ -36,3 +36,7 @@ def is_plain(linear: nn.Module) -> bool:
 def has_hooks(module: nn.Module) -> bool:
     """Whether calling the module does more than its class says."""
     return "forward" in vars(module) or any(getattr(module, hooks) for hooks in _HOOKS)
+
+
+def hook_count(module: nn.Module) -> int:
+    return sum(len(getattr(module, hooks)) for hooks in _HOOKS)

@@ -89,7 +89,7 @@ def run_ablations(place: Place, done: Done) -> None:
 
     part, folder = place.scale.ablations, place.out / "ablations"
     lists = lists_of(place)
-    check_lists([one.ablations for one in lists], folder)
+    check_lists([one.ablations for one in lists_of(replace(place, variants=None))], folder)
     cells = _ablation_cells(place)
     if place.engine.budget is not None and len(place.rounds) > 1:
         # A variant may be a run of pre-training, which is made with its round, when there is time to go on from it.

@@ -15,7 +15,7 @@ from triune.cells import Cell, Record, finished, write_record
 from triune.data.blocks import Blocks
 from triune.errors import DivergedError
 from triune.studies.place import Place
-from triune.studies.variants import content, final_recipes, lists_of, operator_recipes
+from triune.studies.variants import VariantList, content, final_recipes, lists_of, operator_recipes
 from triune.training import run_folder
 from triune.training.pretraining_cell import run_pretraining
 from triune.training.recipe import Recipe
@@ -38,7 +38,10 @@ class Arm:
 
 
 def arms(place: Place) -> list[Arm]:
-    """Known before there are blocks: a narrower variant is told by what it is to be as small as."""
+    """Of all lists, whichever the place is to do: names, and who shares a search, do not depend on that.
+
+    Known before there are blocks: a narrower variant is told by what it is to be as small as.
+    """
     if not place.scale.pretraining.rates:
         return []
     found: dict[str, Arm] = {}
@@ -46,7 +49,7 @@ def arms(place: Place) -> list[Arm]:
         same = _same(place, recipe)
         found.setdefault(same, Arm(label, same))
     taken = {arm.name for arm in found.values()}
-    for number, one in enumerate(lists_of(place)):
+    for number, one in enumerate(_all_lists(place)):
         for variant in one.ablations.variants:
             if variant.sets_rate:
                 continue
@@ -61,13 +64,25 @@ def arms(place: Place) -> list[Arm]:
 def rate_records(place: Place, of_operators: bool) -> list[Path]:
     if not place.is_first_round:
         return []
-    wanted = [arm for arm in arms(place) if arm.of_operator == of_operators]
-    return [_folder(place, arm, rate) / run_folder.SUMMARY for arm in wanted for rate in place.scale.pretraining.rates]
+    rates = place.scale.pretraining.rates
+    return [
+        _folder(place, arm, rate) / run_folder.SUMMARY for arm in _arms_to_do(place, of_operators) for rate in rates
+    ]
 
 
 def rate_cells(place: Place, of_operators: bool) -> list[Cell]:
-    chosen = [arm for arm in arms(place) if arm.of_operator == of_operators]
-    return [cell for cells in _cells(place, chosen).values() for cell in cells]
+    return [cell for cells in _cells(place, _arms_to_do(place, of_operators)).values() for cell in cells]
+
+
+def _arms_to_do(place: Place, of_operators: bool) -> list[Arm]:
+    if not place.scale.pretraining.rates:
+        return []
+    listed = {_key(place, *one.written(variant)) for one in lists_of(place) for variant in one.ablations.variants}
+    return [arm for arm in arms(place) if arm.of_operator == of_operators and (of_operators or arm.same in listed)]
+
+
+def _all_lists(place: Place) -> list[VariantList]:
+    return lists_of(replace(place, variants=None))
 
 
 def best_rates(place: Place) -> dict[str, float]:
@@ -130,7 +145,7 @@ def _folder(place: Place, arm: Arm, rate: float) -> Path:
 def _cells(place: Place, chosen: Sequence[Arm]) -> dict[Arm, list[Cell]]:
     operators = operator_recipes(place)
     lists = {number for arm in chosen if (number := arm.number) is not None}
-    variants = {number: final_recipes(place, one) for number, one in enumerate(lists_of(place)) if number in lists}
+    variants = {number: final_recipes(place, one) for number, one in enumerate(_all_lists(place)) if number in lists}
     data = run_folder.data_hashes(Blocks(place.blocks, "train")) if chosen else {}
     cells: dict[Arm, list[Cell]] = {}
     for arm in chosen:
