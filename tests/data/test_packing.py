@@ -4,6 +4,7 @@ import errno
 import json
 import pickle
 import random
+import subprocess
 import sys
 from itertools import pairwise
 
@@ -172,6 +173,26 @@ def test_validation_text_of_its_own_and_weights(tmp_path, corpus, tokenizer_fold
     assert [source["split"] for source in manifest.sources] == ["train", "valid"]
     assert manifest.sources[1]["counts"]["broken"] == 1
     assert any("1 broken records" in line for line in manifest.report())
+
+
+def test_a_script_that_cannot_start_processes_is_told_so(tmp_path):
+    """With a tokenizer that is more than a pipe holds; the script starts its work when it is imported."""
+    tokenizer = tmp_path / "tokenizer"
+    tokenizer.mkdir()
+    words = [f"word{number}" for number in range(8000)]
+    (tokenizer / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
+    (tmp_path / "text.txt").write_text("word1 word2 word3\n\n" * 100)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from triune.data.prepare import prepare\n"
+        f"here = Path({str(tmp_path)!r})\n"
+        "prepare([str(here / 'text.txt')], here / 'tokenizer', here / 'blocks', 16, workers=2)\n"
+    )
+    found = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert found.returncode == 1
+    assert "a tokenising process died" in found.stderr.splitlines()[-1]
+    assert not (tmp_path / "blocks").exists()
 
 
 def test_workers_do_not_change_the_bytes(tmp_path, tokenizer_folder, monkeypatch):

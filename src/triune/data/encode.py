@@ -134,11 +134,14 @@ def encode_batches(
             yield batch, *encoder.encode(batch.documents)
         return
     waiting: deque[tuple[Batch, Path, Future[Lengths]]] = deque()
-    # Spawned, not forked: threads of torch or tokenizers may run in this process, and a fork copies their locks.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (tokenizer_json, id_type))
     # Text and ids go through small files, which live in the page cache: a pipe moves 64 kB at a time, and on a busy
     # machine each of these waits for its reader to be scheduled.
     with tempfile.TemporaryDirectory(prefix="triune-") as exchange:
+        # In a file as well: what is more than a pipe holds makes us wait for ever for a process that cannot start.
+        tokenizer = Path(exchange, "tokenizer.json")
+        tokenizer.write_text(tokenizer_json, encoding="utf-8")
+        # Spawned, not forked: threads of torch or tokenizers may run in this process, and a fork copies their locks.
+        pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (tokenizer, id_type))
         try:
             for number, batch in enumerate(batches):
                 path = Path(exchange, str(number))
@@ -168,10 +171,10 @@ def _collect(batch: Batch, path: Path, future: Future[Lengths], id_type: str) ->
 _encoder: Encoder | None = None  # of a worker process
 
 
-def _start_worker(tokenizer_json: str, id_type: str) -> None:
+def _start_worker(tokenizer: Path, id_type: str) -> None:
     global _encoder
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
-    _encoder = Encoder(tokenizer_json, id_type)
+    _encoder = Encoder(tokenizer.read_text(encoding="utf-8"), id_type)
 
 
 def _encode_in_worker(path: Path, sizes: list[int]) -> Lengths:
