@@ -43,4 +43,5 @@ def add_norm(
         raise ValueError(f"residual must have the shape of x, {tuple(x.shape)}, and the vectors that of its rows")
     from triune.kernels.add_norm import ops
 
-    return ops.add_norm(x, bias, residual, weight, beta, next_bias, eps)
+    onward, normed, _, _ = ops.add_norm_forward(x, bias, residual, weight, beta, next_bias, eps)
+    return onward, normed

@@ -15,19 +15,6 @@ def _tile(width: int) -> tuple[int, int]:
     return min(ROWS, CELLS // columns), columns
 
 
-def add_norm(
-    x: torch.Tensor,
-    bias: torch.Tensor,
-    residual: torch.Tensor,
-    weight: torch.Tensor,
-    beta: torch.Tensor,
-    next_bias: torch.Tensor,
-    eps: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    onward, normed, _, _ = add_norm_forward(x, bias, residual, weight, beta, next_bias, eps)
-    return onward, normed
-
-
 @torch.library.custom_op("triune::add_norm_forward", mutates_args=())
 def add_norm_forward(
     x: torch.Tensor,
