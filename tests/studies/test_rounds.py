@@ -339,6 +339,24 @@ def test_in_a_budget_runs_of_pretraining_are_made_with_their_round_and_not_as_va
     assert "cells are done" not in again.stdout
 
 
+def test_in_a_budget_an_old_record_of_a_later_list_gets_its_name(whole, tiny, arguments, command, tmp_path):
+    """It is called as the first list's is to be: all lists are asked whose it is before that one is done."""
+    out, first = tmp_path / "out", tmp_path / "ablations.yaml"
+    shutil.copytree(whole[0], out)
+    shutil.copy(tiny.folder / "variants.yaml", first)
+    record = read(out / "ablations/more.json")
+    kept = {name: value for name, value in record.items() if name != "list"}
+    (out / "ablations/ablations.json").write_text(json.dumps(kept))
+    for name in ("variants", "more"):
+        (out / f"ablations/{name}.json").unlink()
+    [lists] = [one for one in arguments if str(one).startswith("ablations.variants=")]
+    own = [lists.replace(str(tiny.folder / "variants.yaml"), str(first)) if one == lists else one for one in arguments]
+    result = command(*own, out, "--budget", "1h", "--only", "ablations")
+    assert result.returncode == 0, result.stderr
+    assert read(out / "ablations/more.json") == record
+    assert "narrow" in {one["name"] for one in read(out / "ablations/ablations.json")["variants"]}
+
+
 def test_every_record_says_what_its_cell_took(whole):
     out, _ = whole
     for name in (

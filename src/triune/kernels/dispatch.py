@@ -114,16 +114,18 @@ class NormCore(NamedTuple):
     reason: str
 
 
-def choose_norm(allowed: bool, hindrance: str | None, width: int, device: torch.device, dtype: torch.dtype) -> NormCore:
+def choose_norm(
+    allowed: bool, hindrance: Callable[[], str | None], width: int, device: torch.device, dtype: torch.dtype
+) -> NormCore:
     """Our kernels for the residual sum and the norm between the halves of a layer, where they can run.
 
-    `hindrance`: what in the layer, or in how it is called, leaves them out.
+    `hindrance`: what in the layer, or in how it is called, leaves them out; asked only where they could run.
     """
     if not allowed:
         return NormCore("pytorch", "fused_norm is false")
-    hindrance = hindrance or _norm_unsupported(device, dtype, width)
-    if hindrance is not None:
-        return NormCore("pytorch", hindrance)
+    reason = _norm_unsupported(device, dtype, width) or hindrance()
+    if reason is not None:
+        return NormCore("pytorch", reason)
     return NormCore("add-norm", "fused_norm is true")
 
 

@@ -253,7 +253,7 @@ class TriuneLayer(BertLayer):
     def norm_core(self, device: torch.device, dtype: torch.dtype) -> dispatch.NormCore:
         return dispatch.choose_norm(
             self.config.fused_norm,
-            self._norm_hindrance(),
+            self._norm_hindrance,
             self.config.hidden_size,
             device,
             dispatch.working_dtype(device, dtype),
@@ -262,6 +262,8 @@ class TriuneLayer(BertLayer):
     def _norm_hindrance(self) -> str | None:
         if self.config.norm_position != "pre":
             return f"norm_position is '{self.config.norm_position}', not 'pre'"
+        if not torch.is_grad_enabled():
+            return "no gradients are computed, and what it saves is in theirs"
         if self.chunk_size_feed_forward > 0:
             return "the feed-forward half runs in chunks"
         if type(self.attention).forward is not TriuneAttention.forward or _is_looked_at(self.attention):
@@ -276,8 +278,6 @@ class TriuneLayer(BertLayer):
             return "the norm or a projection beside it is more than that"
         if any(part.dropout.training and part.dropout.p > 0 for part in (self.attention.output, self.output)):
             return "hidden states are dropped"
-        if not torch.is_grad_enabled():
-            return "no gradients are computed, and what it saves is in theirs"
         return None
 
     def forward(

@@ -85,9 +85,7 @@ class OptimizerPart:
 class TrainingPart:
     batch: int = 16
     epochs: int = 3
-    most_rows: int | None = (
-        None  # seen in all epochs together: large tasks get fewer epochs, at least one; None: no limit
-    )
+    most_rows: int | None = None  # seen in all epochs together, one at least: large tasks get fewer epochs
     precision: Literal["float32", "bfloat16"] = "float32"
     attention: str = "triune"
     # A CUDA graph of the whole step for each length of batch: nothing waits for Python. Only on CUDA devices.
