@@ -2,9 +2,11 @@
 
 import json
 import multiprocessing
+import os
 import time
 
 import pytest
+import torch
 
 from triune import TriuneError
 from triune.cells import Cell, Engine, close_processes, run_cell, run_cells, run_missing, write_record
@@ -58,6 +60,30 @@ def test_two_processes_do_a_cell_once(tmp_path):
         process.join()
     assert (tmp_path / "ran-7").read_text() == "x"
     assert list(tmp_path.rglob("*.lock")) == []
+
+
+def tell_process(record, identity, number):
+    time.sleep(0.2)  # so that there is work for both
+    return write_record(record, {"identity": identity, "process": os.getpid(), "threads": torch.get_num_threads()})
+
+
+def test_workers_are_kept_however_many_cells_come_next(tmp_path):
+    """Starting one takes seconds: a search of twelve and then four seeds of a task use the same ones."""
+    close_processes()
+    engine = Engine(workers=3)
+    try:
+        first, then = (
+            [record for _, record in run_cells([cell(tmp_path, n, tell_process) for n in numbers], engine, of)]
+            for numbers, of in ((range(3), None), (range(3, 5), 2))
+        )
+        workers = {record["process"] for record in first}
+        assert len(workers) == 3
+        assert {record["process"] for record in then} <= workers
+        cores = os.cpu_count() or 1
+        assert {record["threads"] for record in first} == {max(1, cores // 3)}
+        assert {record["threads"] for record in then} == {max(1, cores // 2)}
+    finally:
+        close_processes()
 
 
 def test_a_failure_does_not_wait_for_the_others(tmp_path):

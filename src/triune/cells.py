@@ -103,10 +103,16 @@ def finished(cell: Cell) -> Record | None:
     return record if all((cell.record.parent / name).exists() for name in cell.wanted) else None
 
 
-def run_missing(cells: Sequence[Cell], engine: Engine, done: Callable[[Cell, Record, bool], object]) -> list[Record]:
+def run_missing(
+    cells: Sequence[Cell],
+    engine: Engine,
+    done: Callable[[Cell, Record, bool], object],
+    of: int | None = None,
+) -> list[Record]:
     """The records of all cells, in their order; `done(cell, record, before)` hears of each as it is there.
 
-    Where the engine has a budget, cells that do not fit or whose model is not here are left out.
+    Where the engine has a budget, cells that do not fit or whose model is not here are left out. `of` as in
+    `run_cells`, for whoever asks for cells of one study in several calls.
     """
     records = {cell.record: finished(cell) for cell in cells}
     waiting = []
@@ -117,7 +123,7 @@ def run_missing(cells: Sequence[Cell], engine: Engine, done: Callable[[Cell, Rec
         if engine.budget is not None:
             engine.budget.hear(cell, record)
         done(cell, record, True)
-    for cell, record in run_cells(_with_weights(waiting, engine.budget), engine, len(cells)):
+    for cell, record in run_cells(_with_weights(waiting, engine.budget), engine, of or len(cells)):
         records[cell.record] = record
         done(cell, record, False)
     return [record for cell in cells if (record := records[cell.record]) is not None]
@@ -159,7 +165,7 @@ def run_cells(cells: Sequence[Cell], engine: Engine = LOCAL, of: int | None = No
                         engine.budget.end(cell, record)
                     yield cell, record
     else:
-        yield from _in_processes(cells, at_once, threads, engine.budget)
+        yield from _in_processes(cells, engine, threads)
 
 
 def run_cell(cell: Cell) -> Record:
@@ -227,10 +233,13 @@ _worker_number = 0
 _pool: tuple[tuple[Any, ...], ProcessPoolExecutor] | None = None
 
 
-def _processes(count: int, threads: int) -> ProcessPoolExecutor:
-    """Worker processes, kept from one study to the next: starting one takes seconds, most of them imports."""
+def _processes(count: int) -> ProcessPoolExecutor:
+    """At most so many worker processes, started as there is work for them and kept from one study to the next.
+
+    Starting one takes seconds, and on a GPU what was compiled and loaded there goes with it.
+    """
     global _pool
-    wanted = (count, threads, tuple(loaded_plugins()))
+    wanted = (count, tuple(loaded_plugins()))
     if _pool is not None and _pool[0] == wanted:
         return _pool[1]
     close_processes()
@@ -238,7 +247,7 @@ def _processes(count: int, threads: int) -> ProcessPoolExecutor:
     numbers = context.Queue()
     for number in range(count):
         numbers.put(number)
-    start = (numbers, threads, loaded_plugins())
+    start = (numbers, loaded_plugins())
     executor = ProcessPoolExecutor(count, mp_context=context, initializer=_start_numbered, initargs=start)
     _pool = (wanted, executor)
     return executor
@@ -254,10 +263,9 @@ def close_processes() -> None:
         _pool = None
 
 
-def _in_processes(
-    cells: Sequence[Cell], count: int, threads: int, budget: Budget | None
-) -> Iterator[tuple[Cell, Record]]:
-    executor = _processes(count, threads)
+def _in_processes(cells: Sequence[Cell], engine: Engine, threads: int) -> Iterator[tuple[Cell, Record]]:
+    count, budget = engine.at_once, engine.budget
+    executor = _processes(count)
     waiting = deque(cells)
     running: dict[Future[Record], Cell] = {}
     try:
@@ -266,7 +274,7 @@ def _in_processes(
             while waiting and (budget is None or len(running) < count):
                 cell = waiting.popleft()
                 if budget is None or budget.start(cell):
-                    running[executor.submit(run_cell, cell)] = cell
+                    running[executor.submit(_run_with, threads, cell)] = cell
             done = wait(running, return_when=FIRST_COMPLETED).done
             for future in done:
                 cell, record = running.pop(future), future.result()
@@ -284,9 +292,14 @@ def _in_processes(
         raise
 
 
-def _start_numbered(numbers: Any, threads: int, plugins: list[str]) -> None:
+def _run_with(threads: int, cell: Cell) -> Record:
+    with threads_at_most(threads):
+        return run_cell(cell)
+
+
+def _start_numbered(numbers: Any, plugins: list[str]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    start_worker(numbers.get(), threads, plugins)
+    start_worker(numbers.get(), 1, plugins)
 
 
 def _end_with_parent() -> None:

@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 from transformers import pipeline
 
-from tests.samples import glue_arguments, own_arguments, sets
+from tests.samples import QUICK, glue_arguments, own_arguments, sets
 from triune.data.squad import read_squad
 from triune.data.tokenizer import load_tokenizer
+from triune.data.windows import windows
 from triune.evaluation import squad
 from triune.evaluation.metrics import score
+from triune.models.locate import locate_model
+from triune.training.finetune_recipe import load_finetune_recipe
+from triune.training.task_data import TaskData, problem_for
 
 MORE = ["training.epochs=6", "model.classifier_pooling=mean"]
 TIMES = ("train_seconds", "cell_seconds", "history")
@@ -200,6 +204,31 @@ def others(samples, command, tmp_path_factory):
     result = command(*arguments, "--workers", "1")
     assert result.returncode == 0, result.stderr
     return out
+
+
+def test_text_is_cut_into_windows_once_for_the_runs_of_a_task(samples, monkeypatch):
+    """And again for other questions, another length, or another source of the same."""
+    from triune.training import problems
+
+    cut = []
+    monkeypatch.setattr(problems, "_last_windows", {})
+    monkeypatch.setattr(problems, "windows", lambda *given: cut.append(given[2]) or windows(*given))
+    recipes = [load_finetune_recipe("strong", [*QUICK, f"data.max_length={length}"]) for length in (32, 24)]
+    models = [locate_model(str(path)) for path in (samples.shared, samples.standard)]
+
+    def problem(number, model, version="v1.1"):
+        data = TaskData(f"squad-{version}", str(samples.data))
+        return problem_for(data, models[model], recipes[number], None)
+
+    first, second = problem(0, 0), problem(0, 1)
+    assert cut == [32, 32]  # the training and the development split
+    assert all(second.splits[name] is first.splits[name] for name in ("train", "dev"))
+    problem(1, 1)
+    assert cut == [32, 32, 24, 24]
+    problem(1, 1, "v2.0")
+    assert len(cut) == 6
+    assert problem(1, 1).splits["dev"].source == first.splits["dev"].source
+    assert len(cut) == 8
 
 
 def test_regression_is_scored_by_correlation(others):

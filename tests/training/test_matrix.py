@@ -11,12 +11,16 @@ import time
 import pytest
 
 from tests.operators.test_registry import PLUGIN
-from tests.samples import glue_arguments
+from tests.samples import QUICK, glue_arguments
 from tests.training.test_finetune import all_records
 from tests.training.test_pretrain import environment
 from triune import TriuneError, cells, operators
+from triune.budget import Budget
 from triune.operators import registry
+from triune.training import matrix
+from triune.training.finetune_recipe import load_finetune_recipe
 from triune.training.matrix import label_models
+from triune.training.task_data import TaskData
 
 
 def test_models_are_called_by_their_operators(samples):
@@ -193,6 +197,42 @@ def test_a_wrong_engine_is_one_line(engine, said, samples, command, tmp_path):
     assert result.returncode == 2
     assert said in result.stderr.splitlines()[-1]
     assert not (tmp_path / "out").exists()
+
+
+def test_with_a_budget_workers_do_not_wait_for_the_end_of_a_search(samples, tmp_path, monkeypatch):
+    """What is asked for together: the search of a task with the seeds of the one before; searched, all at once."""
+    asked = []
+
+    def done(cell, *ignored):
+        asked[-1].append(cell.title)
+
+    def run_missing(given, engine, done, of):
+        asked.append([])
+        assert of == 2 * 2 * (2 + 2)
+        return cells.run_missing(given, engine, done, of)
+
+    monkeypatch.setattr(matrix, "run_missing", run_missing)
+    recipe = load_finetune_recipe("strong", [*QUICK, "search.learning_rates=[1e-2,1e-3]"])
+    given = matrix.Matrix(
+        label_models([str(samples.shared), str(samples.standard)]),
+        {name: TaskData(name, str(samples.data)) for name in ("rte", "stsb")},
+        recipe,
+        [1, 2],
+        tmp_path / "out",
+        engine=cells.Engine(workers=1, budget=Budget(1000.0)),
+    )
+    matrix.run_matrix(given, done)
+    what = [[" ".join(title.split(" · ")[::2]) for title in titles] for titles in asked]
+    searches = ["search, rate 0.01", "search, rate 0.001"] * 2
+    assert what[0] == [f"rte {one}" for one in searches]
+    seeds = ["seed 1", "seed 1", "seed 2", "seed 2"]
+    assert what[1] == [f"rte {one}" for one in seeds] + [f"stsb {one}" for one in searches]
+    assert what[2:] == [[f"stsb {one}" for one in seeds]]
+    asked.clear()
+    shutil.rmtree(tmp_path / "out/rte/shared/seed-2")
+    shutil.rmtree(tmp_path / "out/stsb/standard/seed-1")
+    matrix.run_matrix(given, done)
+    assert [len(titles) for titles in asked] == [4, 4, 8]
 
 
 def test_a_worker_that_dies_is_one_line(samples, tmp_path, monkeypatch, command):

@@ -73,41 +73,49 @@ def label_models(given: list[str]) -> dict[str, Location]:
     return labelled
 
 
-def run_matrix(matrix: Matrix, done: Callable[[Cell, Record, bool], object]) -> list[Record]:
-    """Run what is missing and give the records of all runs.
+def run_matrix(matrix: Matrix, done: Callable[[Cell, Record, bool], object]) -> None:
+    """Run what is missing.
 
     The models of a task and seed come one after the other: wherever it is stopped, what is there can be compared. With
-    a budget of time a task is searched when its turn comes, and not all of them before the first has a score.
+    a budget of time a task is searched when its turn comes, and not all of them before the first has a score; while it
+    is, workers that would wait for the end of the search do what is ready of the tasks before it.
     `done(cell, record, before)` is called for each; `before` says that it was finished before.
     """
     for name in matrix.tasks:
         dispatch.choose(matrix.recipe_of(name).training.attention)  # mistakes are found first: here, then in the data
     hashes = {name: load(data).sha256 for name, data in matrix.tasks.items()}
-    tasks = list(matrix.tasks)
-    records = []
-    for names in [tasks] if matrix.engine.budget is None else [[name] for name in tasks]:
-        recipes = _searched(matrix, names, hashes, done)
-        cells = [
+    in_turn = matrix.engine.budget is not None
+    of = _cell_count(matrix) if in_turn else None
+    ready: list[Cell] = []
+    for names in [[name] for name in matrix.tasks] if in_turn else [list(matrix.tasks)]:
+        searches = _searches(matrix, names, hashes)
+        if any(finished(cell) is None for cell in searches.values()):
+            run_missing([*ready, *searches.values()], matrix.engine, done, of)
+            ready = []
+        else:
+            run_missing(list(searches.values()), matrix.engine, done, of)
+        recipes = _chosen(matrix, names, searches)
+        ready += [
             _cell(matrix, name, label, matrix.models[label], seed, recipe, hashes[name], f"seed-{seed}", f"seed {seed}")
             for seed in matrix.seeds
             for (name, label), recipe in recipes.items()
         ]
-        records += run_missing(cells, matrix.engine, done)
-    return records
+    run_missing(ready, matrix.engine, done, of)
 
 
-def _searched(
-    matrix: Matrix, names: list[str], hashes: dict[str, str], done: Callable[[Cell, Record, bool], object]
-) -> dict[tuple[str, str], FinetuneRecipe]:
-    """The recipe of each task and model: where there is a search, with the best rate on the development set.
+def _cell_count(matrix: Matrix) -> int:
+    """Whatever of them is finished already: calls that go on take as many threads as those before."""
+    runs = [len(matrix.seeds) + len(matrix.recipe_of(name).search.learning_rates) for name in matrix.tasks]
+    return sum(runs) * len(matrix.models)
 
-    A pair whose search was not finished, for want of time, is left out.
-    """
-    rates = {name: matrix.recipe_of(name).search.learning_rates for name in names}
-    pairs = [(name, label) for name in names for label in matrix.models]
+
+Searches = dict[tuple[str, str, float], Cell]  # by task, label and rate
+
+
+def _searches(matrix: Matrix, names: list[str], hashes: dict[str, str]) -> Searches:
     searches = {name: matrix.searches.get(name, Search(matrix.models)) for name in names}
-    cells = {
-        ((name, label), rate): _cell(
+    return {
+        (name, label, rate): _cell(
             matrix,
             name,
             label,
@@ -118,26 +126,33 @@ def _searched(
             search_folder(rate, searches[name].ending),
             f"search, rate {rate:g}",
         )
-        for name, label in pairs
-        for rate in rates[name]
+        for name in names
+        for label in matrix.models
+        for rate in matrix.recipe_of(name).search.learning_rates
     }
-    if cells:
-        run_missing(list(cells.values()), matrix.engine, done)
+
+
+def _chosen(matrix: Matrix, names: list[str], searches: Searches) -> dict[tuple[str, str], FinetuneRecipe]:
+    """The recipe of each task and model: where there is a search, with the best rate on the development set.
+
+    A pair whose search was not finished, for want of time, is left out.
+    """
     chosen = {}
-    for pair in pairs:
-        recipe = matrix.recipe_of(pair[0])
-        if not rates[pair[0]]:
-            chosen[pair] = recipe
+    for name, label in ((name, label) for name in names for label in matrix.models):
+        recipe = matrix.recipe_of(name)
+        rates = recipe.search.learning_rates
+        if not rates:
+            chosen[name, label] = recipe
             continue
-        records = {rate: finished(cells[pair, rate]) for rate in rates[pair[0]]}
+        records = {rate: finished(searches[name, label, rate]) for rate in rates}
         if not all(records.values()):
             continue
         tried = [(record["primary"], rate) for rate, record in records.items() if record and "diverged" not in record]
         if not tried and matrix.records_suffice:
             continue  # the study goes on without the pair, and names it at its end
         if not tried:
-            raise TriuneError(f"{pair[1]} on {pair[0]}: every rate of the search diverged; lower search.learning_rates")
-        chosen[pair] = recipe.at_rate(max(tried)[1])
+            raise TriuneError(f"{label} on {name}: every rate of the search diverged; lower search.learning_rates")
+        chosen[name, label] = recipe.at_rate(max(tried)[1])
     return chosen
 
 

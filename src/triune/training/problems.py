@@ -15,6 +15,7 @@ import torch
 from triune.data.encoded import Encoded, cached_pairs, from_lists
 from triune.data.squad import Question
 from triune.data.tasks import Examples, Task
+from triune.data.tokenizer import describe_tokenizer
 from triune.data.windows import windows
 from triune.errors import TriuneError, one_line
 from triune.evaluation import squad
@@ -28,6 +29,10 @@ from triune.training.finetune_recipe import FinetuneRecipe
 
 NAMED_ON_SERVER = ("mnli", "qnli", "rte")  # the GLUE server wants the names of classes here, and numbers elsewhere
 SPAN_TITLES = {"exact": "exact match", "f1": "F1"}
+
+
+# Of questions, those of the last problem: a worker does one run of a task after the other, and cuts the text once.
+_last_windows: dict[str, Any] = {}
 
 
 @dataclass
@@ -188,13 +193,22 @@ class SpanProblem(Problem):
         model: Location,
         recipe: FinetuneRecipe,
         splits: dict[str, tuple[list[Question], str, bool]],
+        data_hash: str,
     ) -> None:
         super().__init__(task, model, recipe)
-        for name, (questions, source, subset) in splits.items():
-            cut = windows(questions, self.tokenizer, self.max_length, min(recipe.data.stride, self.max_length // 2))
-            places = np.stack([cut.start, cut.end], 1)
-            encoded = from_lists(cut.input_ids, cut.first_length, places)
-            self.splits[name] = Split(questions, encoded, source, subset, cut)
+        stride = min(recipe.data.stride, self.max_length // 2)
+        sources = tuple((name, source, subset) for name, (_, source, subset) in splits.items())
+        tokenizer = json.dumps(describe_tokenizer(self.tokenizer), sort_keys=True)
+        key = (data_hash, sources, tokenizer, self.max_length, stride)
+        if _last_windows.get("key") != key:
+            made = {name: self._cut(*split, stride) for name, split in splits.items()}
+            _last_windows.update(key=key, splits=made)
+        self.splits = dict(_last_windows["splits"])
+
+    def _cut(self, questions: list[Question], source: str, subset: bool, stride: int) -> Split:
+        cut = windows(questions, self.tokenizer, self.max_length, stride)
+        encoded = from_lists(cut.input_ids, cut.first_length, np.stack([cut.start, cut.end], 1))
+        return Split(questions, encoded, source, subset, cut)
 
     def head_settings(self) -> dict[str, Any]:
         return {"num_labels": 2}  # first and last token; a model that was fine-tuned on classes has as many as those

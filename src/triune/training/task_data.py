@@ -57,7 +57,7 @@ def load(data: TaskData) -> Loaded:
 def problem_for(data: TaskData, model: Location, recipe: FinetuneRecipe, cache: Path | None) -> Problem:
     loaded = load(data)
     if loaded.task.kind == "span":
-        return SpanProblem(loaded.task, model, recipe, loaded.splits)
+        return SpanProblem(loaded.task, model, recipe, loaded.splits, loaded.sha256)
     return TextProblem(loaded.task, model, recipe, loaded.splits, cache)
 
 
