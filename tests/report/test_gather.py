@@ -97,7 +97,7 @@ def test_a_record_with_a_thing_for_a_name_is_an_error(tmp_path):
         ("noise/sst2/shared/seed-1.json", ["curves"], "x", "'curves' is not an object"),
         ("noise/sst2/shared/seed-1.json", ["curves", "typos", 1, "scores"], [], "no list with something in it"),
         ("noise/sst2/shared/seed-1.json", ["examples", "area", "typos"], [0.5], "are not of one length"),
-        ("transfer/mnli/shared/seed-1.json", ["targets", 0, "right"], [1], "are not of one length"),
+        ("transfer/mnli/shared/seed-1.json", ["targets", 0, "right"], [1], "has 1 values for 200 rows"),
         ("tasks/sst2/shared/seed-1/record.json", ["primary"], "x", "'primary' is not a number"),
         ("time/cola.json", ["contestants"], [], "'contestants' is no list with something in it"),
         ("time/cola.json", ["contestants", 0, "operator"], None, r"'contestants\[0\].operator' is not text"),

@@ -156,7 +156,7 @@ def test_records_are_embedded_whole_but_for_long_lists_and_paths(results, text, 
     assert [record["file"] for record in records] == [record["file"] for record in gathered.all()]
     noise = next(record for record in records if record["study"] == "noise")
     assert noise["curves"]["typos"][0]["scores"] == [90.0]
-    assert noise["examples"]["ids"] == f"… 200 values, in {noise['file']}"
+    assert noise["examples"]["clean"] == f"… 200 values, in {noise['file']}"
     assert str(results) not in text
     assert len(text) < 600_000
 

@@ -7,7 +7,9 @@ import shutil
 import pytest
 import yaml
 
+from tests.report import made
 from tests.studies.conftest import arguments_with
+from triune.data.examples import ids_sha256
 
 MORE_VARIANTS = """
 about: another list
@@ -167,6 +169,26 @@ def test_published_records_are_small_and_say_nothing_of_the_machine(whole, publi
     assert str(tiny.folder) not in text
     assert read(published / "tasks/mnli/shared/seed-2/record.json")["model_path"] == "runs/shared/seed-2/model"
     assert (published / "rates/shared/0.001/summary.json").is_file()
+
+
+def test_published_answers_to_questions_are_their_scores_alone(command, tmp_path):
+    """Not the texts, and not the ids, which every run would repeat; what was scored stays known."""
+    made.write_tasks(tmp_path / "results/tasks")
+    folders = sorted((tmp_path / "results/tasks/squad-v1.1").glob("*/seed-*"))
+    for folder in folders:
+        (folder / "dev-n-best.json").write_text(json.dumps(["x" * 2_000_000]))
+    assert command("records", tmp_path / "results", tmp_path / "records").returncode == 0
+    ids = set()
+    for folder in folders:
+        copy = tmp_path / "records" / folder.relative_to(tmp_path / "results")
+        assert sorted(path.name for path in copy.iterdir()) == ["dev.json", "record.json"]
+        before, kept = read(folder / "dev.json"), read(copy / "dev.json")
+        assert kept == {**before, "ids": ids_sha256(before["ids"])}
+        ids.add(kept["ids"])
+    assert len(ids) == 1
+    again = command("records", tmp_path / "records", tmp_path / "copies")  # as they are gone on from
+    assert again.returncode == 0, again.stderr
+    assert read(tmp_path / "copies/tasks/squad-v1.1/shared/seed-1/dev.json")["ids"] in ids
 
 
 def test_published_records_give_the_same_figures(whole, published, command, tmp_path):

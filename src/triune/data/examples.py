@@ -37,6 +37,11 @@ class Examples:
         return len(self.first)
 
 
+def ids_sha256(ids: Sequence[Any] | str) -> str:
+    """One checksum for all ids of a split, by which records say what was scored; a checksum stays what it is."""
+    return ids if isinstance(ids, str) else hashlib.sha256(json.dumps(ids).encode()).hexdigest()
+
+
 def make_examples(
     first: list[str],
     second: list[str] | None,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from triune import operators
+from triune.data.examples import ids_sha256
 from triune.errors import TriuneError, one_line
 from triune.evaluation.grouping import groups_of
 from triune.evaluation.significance import Comparison, Paired, compare_all
@@ -88,7 +89,7 @@ def write_scores(out: Path, records: Sequence[dict[str, Any]], comparisons: Sequ
 def _pair(out: Path, reference: list[dict[str, Any]], model: list[dict[str, Any]]) -> Paired:
     one = model[0]
     sides = [[_kept(out, record) for record in side] for side in (reference, model)]
-    if len({json.dumps(kept["ids"]) for side in sides for kept in side}) > 1:
+    if len({ids_sha256(kept["ids"]) for side in sides for kept in side}) > 1:
         raise TriuneError(f"{one['task_title']}: runs were scored on different development sets and cannot be paired")
     first = sides[0][0]
     if one["kind"] == "span":

@@ -22,7 +22,7 @@ from triune.benchmarks.paper import TABLE_5_LEVELS
 from triune.cells import Cell, Record, worker_device, write_record
 from triune.data.corruptions import MASKED, TEXT_KINDS
 from triune.data.encoded import encode_pairs
-from triune.data.examples import class_list
+from triune.data.examples import class_list, ids_sha256
 from triune.data.task_list import Task, get_task
 from triune.errors import TriuneError, did_you_mean, one_line, shown
 from triune.evaluation.finetuned import Finetuned, precision_of
@@ -196,7 +196,7 @@ def _curves(
         area[kind] = float(weights @ [np.mean(one) for one in scores])
         right_SN = np.concatenate([[clean == labels], (answers_SDN == labels).mean(axis=1)])
         shares[kind] = [round(float(share), 6) for share in weights @ right_SN]
-    examples = {"ids": list(ids), "clean": [int(right) for right in clean == labels], "area": shares}
+    examples = {"ids": ids_sha256(ids), "clean": [int(right) for right in clean == labels], "area": shares}
     return {
         "clean": clean_score,
         "curves": curves,

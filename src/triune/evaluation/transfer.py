@@ -21,6 +21,7 @@ from triune import operators
 from triune.benchmarks.paper import TABLE_6_TASKS
 from triune.cells import Cell, Record, worker_device, write_record
 from triune.data.encoded import encode_pairs
+from triune.data.examples import ids_sha256
 from triune.data.tasks import Examples, Task, get_task, has_split, load_split, own_task, task_names
 from triune.errors import TriuneError, did_you_mean, shown
 from triune.evaluation.finetuned import Finetuned, precision_of, task_of
@@ -256,7 +257,7 @@ def _scored(source: Task, target: Target, predicted: np.ndarray) -> dict[str, An
         "mapping": mapping,
         "score": score("accuracy", predicted, gold),
         "majority": 100 * max(Counter(gold.tolist()).values()) / len(gold),
-        "ids": list(target.examples.ids),
+        "ids": ids_sha256(target.examples.ids),
         "right": (predicted == gold).astype(int).tolist(),
     }
 

@@ -11,7 +11,7 @@ ALIKE = "="  # names of lists (or of objects of lists) beside it that must be of
 # in "?" may be missing or null.
 _NUMBERS = {EACH: NUMBER}
 _MODEL = {"layers": NUMBER, "width": NUMBER, "heads": NUMBER}
-_EXAMPLES = {"ids": [None], "clean": [NUMBER], "area": {EACH: [NUMBER]}, ALIKE: ("ids", "clean", "area")}
+_EXAMPLES = {"ids": TEXT, "clean": [NUMBER], "area": {EACH: [NUMBER]}, ALIKE: ("clean", "area")}
 _DROPOUTS = {"hidden_dropout": NUMBER_OR_NONE, "attention_dropout": NUMBER_OR_NONE}
 _ALL = {"versions?": {EACH: TEXT}}  # in the records of every study
 _RUN = dict.fromkeys(
@@ -74,9 +74,8 @@ _FORMS: dict[str, dict[str, Any]] = {
                 "score": NUMBER,
                 "majority": NUMBER,
                 "rows": NUMBER,
-                "ids": [None],
+                "ids": TEXT,
                 "right": [NUMBER],
-                ALIKE: ("ids", "right"),
             }
         ],
     },
@@ -139,6 +138,11 @@ _FORMS: dict[str, dict[str, Any]] = {
 def wrong_form(study: str, record: dict[str, Any]) -> str | None:
     """The first thing in the record that its tables could not be made from, in words."""
     wrong = next(_wrong(record, _FORMS[study] | _ALL, ""), None)
+    if wrong is None and study == "transfer":
+        counts = [(number, len(one["right"]), one["rows"]) for number, one in enumerate(record["targets"])]
+        wrong = next(
+            (f"'targets[{n}].right' has {has} values for {rows} rows" for n, has, rows in counts if has != rows), None
+        )
     if wrong is None and study == "ablations":
         names = [one["name"] for one in record["variants"]]
         compared = [record["reference"], *(one.get("against") or names[0] for one in record["variants"])]

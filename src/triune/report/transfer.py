@@ -1,6 +1,5 @@
 """Tables of the cross-task study: a matrix for each model, the differences between models, sets out of domain."""
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -236,7 +235,7 @@ def _add_sources(table: Table, row: int, column: int, found: list[tuple[Record, 
 
 
 def _pair(name: str, a: str, b: str, theirs: list[Record], ours: list[Record], groups: list[int]) -> Paired:
-    if len({json.dumps(target["ids"]) for target in (*theirs, *ours)}) > 1:
+    if len({target["ids"] for target in (*theirs, *ours)}) > 1:
         raise TriuneError(f"{name}: models were scored on different development sets and cannot be paired")
     values = [[[100.0 * one for one in target["right"]] for target in side] for side in (theirs, ours)]
     return Paired(name, "mean", a, b, values[0], values[1], groups=groups)

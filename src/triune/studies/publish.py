@@ -9,16 +9,18 @@ import os
 from pathlib import Path
 from typing import Any
 
+from triune.data.examples import ids_sha256
 from triune.errors import TriuneError, one_line
-from triune.evaluation.comparing import RECORD
+from triune.evaluation.comparing import DEV, RECORD
 from triune.files import write_text
 from triune.presence import diverged
 from triune.report.gather import RUN, gather
 from triune.training.run_folder import METRICS, SUMMARY
 
 LARGEST = 1_000_000  # bytes; what is larger is no small record
-_BESIDE = {"pretraining": (SUMMARY, RUN, METRICS), "variants": (SUMMARY, RUN, METRICS), "finetuning": ("dev*.json",)}
+_BESIDE = {"pretraining": (SUMMARY, RUN, METRICS), "variants": (SUMMARY, RUN, METRICS), "finetuning": (DEV,)}
 _OF_SEARCHES = ("search-*/record.json", f"rates/*/*/{SUMMARY}")  # no results, but what reproduce goes on from
+IDS = "ids"  # in a record, of the rows that were scored
 _PARTS_KEPT = 3  # of a path that leads out of the results
 
 
@@ -75,15 +77,16 @@ def _published(path: Path, results: Path) -> str:
     except (OSError, ValueError) as error:
         raise TriuneError(f"cannot read '{path}': {one_line(error)}") from error
     roots = dict.fromkeys(f"{root}{os.sep}" for root in (str(results.resolve()), str(results.absolute()), str(results)))
-    plain = [_without_paths(one, list(roots)) for one in values]
+    plain = [_shortened(one, list(roots)) for one in values]
     return "".join(json.dumps(one, ensure_ascii=False, separators=(",", ":")) + "\n" for one in plain)
 
 
-def _without_paths(value: Any, roots: list[str]) -> Any:
+def _shortened(value: Any, roots: list[str]) -> Any:
+    """Without paths, and with a checksum in the place of the ids of rows, which every run of a task would repeat."""
     if isinstance(value, dict):
-        return {key: _without_paths(inner, roots) for key, inner in value.items()}
+        return {key: ids_sha256(inner) if key == IDS else _shortened(inner, roots) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_without_paths(inner, roots) for inner in value]
+        return [_shortened(inner, roots) for inner in value]
     if not isinstance(value, str):
         return value
     for root in roots:
