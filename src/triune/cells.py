@@ -13,17 +13,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
 
 from triune.budget import CELL_SECONDS, Budget
 from triune.errors import TriuneError
-from triune.files import write_text
+from triune.files import alone_at, write_text
 from triune.operators import load_plugin, loaded_plugins
 from triune.presence import has_lost_weights, has_weights
 from triune.threads import threads_at_most
@@ -175,7 +173,7 @@ def run_cell(cell: Cell) -> Record:
     logging.set_verbosity_error()  # a fresh head is what we want, and not worth a warning in each run
     logging.disable_progress_bar()
     try:
-        with _alone_at(cell):
+        with alone_at(_lock_of(cell)):
             # Whoever had it before may have done it: a job of a run that was killed, or of one beside this.
             return finished(cell) or _timed(cell)
     finally:
@@ -189,26 +187,10 @@ def _timed(cell: Cell) -> Record:
     return write_record(cell.record, {**record, CELL_SECONDS: round(time.monotonic() - began, 3)})
 
 
-@contextmanager
-def _alone_at(cell: Cell) -> Iterator[None]:
-    """Two processes at one cell would write into each other's files; a lock ends with the process that holds it."""
+def _lock_of(cell: Cell) -> Path:
+    """Two processes at one cell would write into each other's files."""
     folder = cell.record.parent
-    path = folder.parent / f".{folder.name}.{cell.record.name}.lock"
-    lock = FileLock(path)
-    new = [one for one in path.parents if not one.exists()]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except OSError as error:
-        raise TriuneError(f"cannot write '{path.parent}': {error.strerror}") from error
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        lock.release()
-        for one in new:  # a cell that failed at once leaves nothing behind
-            with suppress(OSError):  # it holds something, or another process was faster
-                one.rmdir()
+    return folder.parent / f".{folder.name}.{cell.record.name}.lock"
 
 
 def worker_device() -> torch.device:

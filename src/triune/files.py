@@ -4,9 +4,11 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
+
+from filelock import FileLock
 
 from triune.errors import TriuneError
 
@@ -33,6 +35,26 @@ def text_in_place(path: Path | None) -> Iterator[Callable[[str], object]]:
         return
     with _whole_file(path) as file:
         yield lambda line: file.write(line.encode("utf-8"))
+
+
+@contextmanager
+def alone_at(path: Path) -> Iterator[None]:
+    """Only one process at a time is inside. The file at `path` is the lock; it ends with the process that holds it."""
+    lock = FileLock(path)
+    new = [one for one in path.parents if not one.exists()]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        raise TriuneError(f"cannot write '{path.parent}': {error.strerror}") from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        lock.release()
+        for one in new:  # what failed at once leaves nothing behind
+            with suppress(OSError):  # it holds something, or another process was faster
+                one.rmdir()
 
 
 @contextmanager

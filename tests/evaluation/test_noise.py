@@ -13,7 +13,8 @@ import torch
 from tests.samples import glue_arguments, own_arguments
 from triune.benchmarks.paper import TABLE_5, TABLE_5_LEVELS, TABLE_5_NOTE
 from triune.cells import run_cell
-from triune.data.corruptions import corrupt_texts
+from triune.data import corruptions
+from triune.data.corruptions import corrupt_texts, corrupted
 from triune.data.encoded import encode_pairs
 from triune.data.examples import ids_sha256
 from triune.errors import TriuneError
@@ -167,6 +168,29 @@ def test_corrupted_rows_are_answered_as_if_each_were_alone(samples, tasks):
                 expected = asked.answers(alone, asked.longest)
                 assert found[kind][0][number, draw] == pytest.approx(expected, abs=1e-5)
     assert all(0 < share <= 1 for _, share in found.values())
+
+
+def test_corrupted_rows_are_made_once_for_all_models(samples, tasks, tmp_path, monkeypatch):
+    """And again for another rate, more draws, other text; what is read from the disk is what was made."""
+    made = []
+    monkeypatch.setattr(corruptions, "corrupted", lambda *given: made.append(given[3:]) or corrupted(*given))
+    tokenizer = Predictor(str(tasks / "stsb/shared/seed-1"), torch.device("cpu")).tokenizer
+
+    def kept(task="stsb", rates=(0.2, 0.6), draws=2):
+        dev = load(data(samples, task)).splits["dev"]
+        return corruptions.kept_corrupted(tmp_path, tokenizer, dev, 32, ("dropped", "masked"), rates, draws, 1)
+
+    first, second = kept(), kept()
+    assert len(made) == 1
+    assert all(np.array_equal(first.rows[kind], second.rows[kind]) for kind in ("dropped", "masked"))
+    for name in ("ids", "starts", "first_lengths"):
+        assert np.array_equal(getattr(first.fresh, name), getattr(second.fresh, name))
+    assert np.array_equal(first.clean, second.clean)
+    kept(rates=(0.2, 0.5))
+    kept(draws=3)
+    kept(task="rte")
+    assert len(made) == 4
+    assert [path.name for path in tmp_path.iterdir() if path.suffix != ".safetensors"] == []
 
 
 @pytest.mark.parametrize("where", ["before", "after"])

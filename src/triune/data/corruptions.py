@@ -8,12 +8,14 @@ import dataclasses
 import random
 import re
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from triune.data.encoded import Encoded, encode_pairs, from_lists
+from triune.data.encoded import Arrays, Encoded, arrays_of, encode_pairs, encoded_from, from_lists, kept_arrays
 from triune.data.examples import Examples
+from triune.data.tokenizer import describe_tokenizer
 
 MASKED = "masked"
 SHORTEST = 3  # letters of a word that gets typos: in shorter ones a letter makes another word
@@ -114,6 +116,34 @@ class Corrupted:
     def changed(self, kind: str) -> float:
         """The share of rows whose tokens are not those of the clean row."""
         return float((self.rows[kind] != self.clean).mean())
+
+
+def kept_corrupted(
+    cache: Path | None,
+    tokenizer: Any,
+    examples: Examples,
+    max_length: int,
+    kinds: Sequence[str],
+    rates: Sequence[float],
+    draws: int,
+    seed: int,
+) -> Corrupted:
+    """`corrupted`, or what was kept of it: of a large development set it takes minutes, and all models share it."""
+
+    def make() -> Corrupted:
+        return corrupted(tokenizer, examples, max_length, kinds, rates, draws, seed)
+
+    if cache is None:
+        return make()
+    drawn = {"kinds": kinds, "rates": rates, "draws": draws, "seed": seed, "max_length": max_length}
+    identity = {"text": examples.sha256, "tokenizer": describe_tokenizer(tokenizer), **drawn, "corrupted": 1}
+
+    def arrays() -> Arrays:
+        made = make()
+        return {**arrays_of(made.fresh), "clean": made.clean, **{f"rows.{kind}": made.rows[kind] for kind in kinds}}
+
+    kept = kept_arrays(cache, identity, arrays)
+    return Corrupted(encoded_from(kept), kept["clean"], {kind: kept[f"rows.{kind}"] for kind in kinds})
 
 
 def corrupted(

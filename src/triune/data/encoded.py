@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,11 @@ import numpy as np
 import torch
 
 from triune.data.tokenizer import describe_tokenizer
-from triune.files import write_bytes
+from triune.files import alone_at, write_bytes
+
+Arrays = dict[str, np.ndarray]
+
+CACHE = "cache"  # folder in the results of a study
 
 FILLER = -1  # in a plan of rows: this place of the batch holds no example
 
@@ -69,23 +74,40 @@ def from_lists(rows: list[list[int]], first_lengths: Any, labels: Any, truncated
 
 def cached_pairs(cache: Path | None, tokenizer: Any, examples: Any, max_length: int) -> Encoded:
     """`encode_pairs` of `examples`, or what an earlier run kept of the same text, tokenizer and length."""
-    if cache is None:
+
+    def make() -> Encoded:
         return encode_pairs(tokenizer, examples.first, examples.second, examples.labels, max_length)
+
+    if cache is None:
+        return make()
+    identity = {"text": examples.sha256, "tokenizer": describe_tokenizer(tokenizer), "max_length": max_length, "of": 1}
+    return encoded_from(kept_arrays(cache, identity, lambda: arrays_of(make())))
+
+
+def arrays_of(encoded: Encoded) -> Arrays:
+    names = ("ids", "starts", "first_lengths", "labels")
+    return {name: getattr(encoded, name) for name in names} | {"truncated": np.array([encoded.truncated])}
+
+
+def encoded_from(kept: Arrays) -> Encoded:
+    return Encoded(kept["ids"], kept["starts"], kept["first_lengths"], kept["labels"], int(kept["truncated"][0]))
+
+
+def kept_arrays(cache: Path, identity: dict[str, Any], make: Callable[[], Arrays]) -> Arrays:
+    """What `make` gives, or what was kept of the same identity; of several workers one makes it and the others wait."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file, save
 
-    identity = {"text": examples.sha256, "tokenizer": describe_tokenizer(tokenizer), "max_length": max_length, "of": 1}
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
     path = cache / f"{key}.safetensors"
-    try:
-        kept = load_file(path)
-        return Encoded(kept["ids"], kept["starts"], kept["first_lengths"], kept["labels"], int(kept["truncated"][0]))
-    except (OSError, SafetensorError, KeyError):
-        pass  # not there, or damaged: made anew
-    encoded = encode_pairs(tokenizer, examples.first, examples.second, examples.labels, max_length)
-    arrays = {name: getattr(encoded, name) for name in ("ids", "starts", "first_lengths", "labels")}
-    write_bytes(path, save(arrays | {"truncated": np.array([encoded.truncated])}))
-    return encoded
+    with alone_at(cache / f".{key}.lock"):
+        try:
+            return dict(load_file(path))
+        except (OSError, SafetensorError):
+            pass  # not there, or damaged: made anew
+        made = make()
+        write_bytes(path, save(made))
+    return made
 
 
 class OnDevice:

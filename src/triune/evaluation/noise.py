@@ -21,7 +21,7 @@ from huggingface_hub.errors import StrictDataclassError
 from triune.benchmarks.paper import TABLE_5_LEVELS
 from triune.cells import Cell, Record, worker_device, write_record
 from triune.data.corruptions import MASKED, TEXT_KINDS
-from triune.data.encoded import encode_pairs
+from triune.data.encoded import CACHE, encode_pairs
 from triune.data.examples import class_list, ids_sha256
 from triune.data.task_list import Task, get_task
 from triune.errors import TriuneError, did_you_mean, one_line, shown
@@ -104,6 +104,7 @@ def noise_cells(models: Sequence[Finetuned], data: TaskData, settings: NoiseSett
             "precision": precision,
             "record": record,
             "identity": identity,
+            "cache": out / CACHE,
         }
         title = f"noise · {loaded.task.title} · {model.label} · seed {model.seed}"
         cells.append(Cell(title, measure_noise, arguments, record, identity))
@@ -120,6 +121,7 @@ def measure_noise(
     precision: str,
     record: Path,
     identity: str,
+    cache: Path | None = None,
 ) -> Record:
     """Measure the model in a folder and write its record."""
     chosen, loaded, device = NoiseSettings(**settings), load(data), worker_device()
@@ -134,7 +136,7 @@ def measure_noise(
         sigmas = [level * norm / math.sqrt(predictor.config.hidden_size) for level in chosen.levels[1:]]
         found[GAUSSIAN] = under_noise(asked, dev, chosen.where, sigmas, chosen.draws, chosen.seed), 1.0
     kinds = [kind for kind in chosen.kinds if kind != GAUSSIAN]
-    found |= under_corruption(asked, clean, data, kinds, chosen.rates[1:], chosen.draws, chosen.seed)
+    found |= under_corruption(asked, clean, data, kinds, chosen.rates[1:], chosen.draws, chosen.seed, cache)
     return write_record(
         record,
         {

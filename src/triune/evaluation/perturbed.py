@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from triune.data.corruptions import Corrupted, corrupted
+from triune.data.corruptions import Corrupted, kept_corrupted
 from triune.data.encoded import Encoded, OnDevice
 from triune.data.tokenizer import describe_tokenizer
 from triune.evaluation.predict import Predictor
@@ -86,7 +87,14 @@ def under_noise(asked: Asked, encoded: Encoded, where: str, sigmas: Sequence[flo
 
 
 def under_corruption(
-    asked: Asked, clean: Array, data: TaskData, kinds: Sequence[str], rates: Sequence[float], draws: int, seed: int
+    asked: Asked,
+    clean: Array,
+    data: TaskData,
+    kinds: Sequence[str],
+    rates: Sequence[float],
+    draws: int,
+    seed: int,
+    cache: Path | None = None,
 ) -> dict[str, tuple[Array, float]]:
     """By kind: answers (S, D, N) for the development set at each rate, and the share of rows that were changed.
 
@@ -94,7 +102,7 @@ def under_corruption(
     """
     vocabulary = json.dumps(describe_tokenizer(asked.tokenizer), sort_keys=True)
     made = _corrupted(
-        _Inputs(data, vocabulary, asked.longest, tuple(kinds), tuple(rates), draws, seed, asked.tokenizer)
+        _Inputs(data, vocabulary, asked.longest, tuple(kinds), tuple(rates), draws, seed, cache, asked.tokenizer)
     )
     fresh: Array = np.empty(len(made.fresh), dtype=asked.answer_type)
     for length, rows in _of_one_length(made.fresh.lengths, asked.at_once):
@@ -131,6 +139,7 @@ class _Inputs:
     rates: tuple[float, ...]
     draws: int
     seed: int
+    cache: Path | None
     tokenizer: Any = field(compare=False)  # the vocabulary stands for it
 
 
@@ -138,8 +147,8 @@ class _Inputs:
 def _corrupted(inputs: _Inputs) -> Corrupted:
     """Models of one task and tokenizer share them."""
     examples = load(inputs.data).splits["dev"]
-    kinds, rates = inputs.kinds, inputs.rates
-    return corrupted(inputs.tokenizer, examples, inputs.longest, kinds, rates, inputs.draws, inputs.seed)
+    drawn = (inputs.kinds, inputs.rates, inputs.draws, inputs.seed)
+    return kept_corrupted(inputs.cache, inputs.tokenizer, examples, inputs.longest, *drawn)
 
 
 def _of_one_length(lengths: Array, tokens: int) -> Iterator[tuple[int, Array]]:

@@ -65,7 +65,7 @@ def run_pretraining(place: Place, done: Done) -> None:
             written = recipes[label]
             if (recipe := with_rate(place, best, written, written)) is None:
                 continue
-            title = f"{label}, seed {seed}, {recipe.about}" if several else f"{label}, {recipe.about}"
+            title = f"{label}, seed {seed}" if several else label
             recipe = seeded(recipe, seed) if several else recipe
             cells.append(pretraining_cell(title, recipe, place.blocks, place.run_of(label, seed)))
     run_missing(cells, place.engine, done)

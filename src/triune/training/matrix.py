@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from triune.cells import LOCAL, Cell, Engine, Record, finished, run_missing, worker_device, write_record
+from triune.data.encoded import CACHE
 from triune.data.tasks import get_task
 from triune.errors import DivergedError, TriuneError
 from triune.evaluation.comparing import DEV, RECORD
@@ -183,7 +184,7 @@ def _cell(
         wanted += tuple(get_task(data.name).server_files.values())
     where = matrix.out / task / label / folder
     job = Job(model.path, label, seed, described, model.sha256, key, keep, test_file)
-    arguments = {"job": job, "model": model, "data": data, "folder": where, "cache": matrix.out / "cache"}
+    arguments = {"job": job, "model": model, "data": data, "folder": where, "cache": matrix.out / CACHE}
     arguments["diverged_is_kept"] = matrix.records_suffice
     needs = Path(model.path) if matrix.records_suffice else None
     return Cell(f"{data.name} · {label} · {what}", run_finetuning, arguments, where / RECORD, key, wanted, needs, task)

@@ -1,0 +1,27 @@
+"""The published results: every page is made again from its records, and every figure in words is on a page."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from triune.report.page import KINDS, write_report
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+SCALES = sorted(folder.name for folder in (RESULTS / "records").iterdir())
+
+
+@pytest.mark.parametrize("kind", ["html", "md"])
+@pytest.mark.parametrize("scale", SCALES)
+def test_pages_are_what_the_records_give(scale, kind, tmp_path):
+    made = tmp_path / f"page.{kind}"
+    write_report([RESULTS / "records" / scale], made, kind)
+    assert made.read_text() == (RESULTS / scale / KINDS[kind]).read_text()
+
+
+def test_figures_in_words_are_on_a_page():
+    pages = "".join((RESULTS / scale / KINDS["md"]).read_text() for scale in SCALES)
+    on_pages = set(re.findall(r"\d+\.\d+", pages))
+    said = set(re.findall(r"\d+\.\d+", (RESULTS / "README.md").read_text()))
+    assert said
+    assert said <= on_pages
