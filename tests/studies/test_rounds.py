@@ -92,7 +92,7 @@ def test_fine_tuning_seeds_take_turns_at_the_pretrained_models(whole):
 def test_a_round_is_finished_before_the_next_one_begins(whole):
     said = [line.rpartition("] ")[2] for line in whole[1].stderr.splitlines() if "] " in line]
     second = next(number for number, line in enumerate(said) if "seed 2" in line)
-    assert said[second].startswith("standard, seed 2, ")
+    assert said[second].startswith("standard, seed 2: ")
     before, after = said[:second], said[second:]
     for cell in ("noise · MNLI · shared · seed 3", "inspect · shared", "own-rate · seed 1", "transfer · MRPC · shared"):
         assert any(line.startswith(cell) for line in before), cell
