@@ -40,6 +40,13 @@ def place(tiny, tmp_path, clock):
     return Place(tmp_path / "out", load_scale(str(tiny.scale), SETTINGS), tiny.data, Engine(workers=1, budget=budget))
 
 
+def test_values_of_the_recipes_of_fine_tuning_can_be_set(tiny, tmp_path):
+    scale = load_scale(str(tiny.scale), ["finetuning.set=[training.batch=5]"])
+    own, plain = (Place(tmp_path / "out", one, tiny.data) for one in (scale, load_scale(str(tiny.scale))))
+    assert [own.recipe_for(task).training.batch for task in ("mnli", "squad-v1.1")] == [5, 5]
+    assert plain.recipe_for("mnli").training.batch != 5
+
+
 def steps(place):
     return [(stage.name, part.round, part.turn) for stage, part in in_order(place, list(STAGES.values()))]
 

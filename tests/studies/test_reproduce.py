@@ -169,6 +169,7 @@ def test_the_plan_alone_writes_nothing(tiny, command, tmp_path):
         (["--set", "ablations.variants=nothing"], "unknown recipe 'nothing'"),
         (["--set", "ablations.leave_out=[narow]"], "no list has a variant 'narow' (did you mean 'narrow'?)"),
         (["--set", "ablations.set=[model.wdith=64]"], "unknown key 'model.wdith'"),
+        (["--set", "finetuning.set=[training.bacth=8]"], "unknown key 'training.bacth'"),
         (["--set", "finetuning.seeds=0"], "finetuning.seeds must be at least 1, not 0"),
         (["--set", "time.rounds=-1"], "time.rounds must be at least 1, not -1"),
         (["--set", "noise.draws=0"], "noise.draws must be at least 1, not 0"),

@@ -101,7 +101,7 @@ class Place:
 
         part = self.scale.finetuning
         is_span = get_task(task).kind == "span"
-        return load_finetune_recipe(part.span_recipe if is_span and part.span_recipe else part.recipe)
+        return load_finetune_recipe(part.span_recipe if is_span and part.span_recipe else part.recipe, part.set)
 
     def task_data(self, name: str, rows: int | None) -> Any:
         from triune.training.task_data import TaskData

@@ -108,12 +108,13 @@ class PretrainingPart:
 class FinetuningPart:
     recipe: str = "strong"
     span_recipe: str | None = None  # for question answering, if another
+    set: list = field(default_factory=list)  # overrides of both recipes
     tasks: list = field(default_factory=list)
     seeds: int = 3
     seconds: Number = 0.0
 
     def validate_counts(self) -> None:
-        _texts("finetuning", tasks=self.tasks)
+        _texts("finetuning", tasks=self.tasks, set=self.set)
         _at_least("finetuning", 1, seeds=self.seeds)
         _at_least("finetuning", 0, seconds=self.seconds)
 
