@@ -4,12 +4,14 @@ import json
 import multiprocessing
 import os
 import time
+from contextlib import suppress
 
 import pytest
 import torch
 
-from triune import TriuneError
+from triune import TriuneError, cells
 from triune.cells import Cell, Engine, close_processes, run_cell, run_cells, run_missing, write_record
+from triune.files import alone_at
 
 
 def write_number(record, identity, number, seconds=0.0):
@@ -62,9 +64,14 @@ def test_two_processes_do_a_cell_once(tmp_path):
     assert list(tmp_path.rglob("*.lock")) == []
 
 
-def tell_process(record, identity, number):
-    time.sleep(0.2)  # so that there is work for both
-    return write_record(record, {"identity": identity, "process": os.getpid(), "threads": torch.get_num_threads()})
+def tell_process(record, identity, number, together):
+    """Once all cells of `together` were begun, so that each is in another process."""
+    (record.parent.parent / f"begun-{number}").touch()
+    ends = time.monotonic() + 60
+    while not all((record.parent.parent / f"begun-{one}").exists() for one in together) and time.monotonic() < ends:
+        time.sleep(0.01)
+    seen = {"process": os.getpid(), "threads": torch.get_num_threads(), "number": cells._worker_number}
+    return write_record(record, {"identity": identity, **seen})
 
 
 def test_workers_are_kept_however_many_cells_come_next(tmp_path):
@@ -73,17 +80,41 @@ def test_workers_are_kept_however_many_cells_come_next(tmp_path):
     engine = Engine(workers=3)
     try:
         first, then = (
-            [record for _, record in run_cells([cell(tmp_path, n, tell_process) for n in numbers], engine, of)]
-            for numbers, of in ((range(3), None), (range(3, 5), 2))
+            [
+                record
+                for _, record in run_cells([cell(tmp_path, n, tell_process, together=numbers) for n in numbers], engine)
+            ]
+            for numbers in ((0, 1, 2), (3, 4))
         )
         workers = {record["process"] for record in first}
         assert len(workers) == 3
         assert {record["process"] for record in then} <= workers
+        assert {record["number"] for record in first} == {0, 1, 2}
+        assert {record["number"] for record in then} == {0, 1}  # whoever does them: on two GPUs, one each
         cores = os.cpu_count() or 1
         assert {record["threads"] for record in first} == {max(1, cores // 3)}
         assert {record["threads"] for record in then} == {max(1, cores // 2)}
     finally:
         close_processes()
+
+
+def fail_in_new_folder(folder, number):
+    """Gives what is said to whoever wants in while another one fails and takes the new folder away."""
+    said = []
+    for turn in range(60):
+        with suppress(ValueError):
+            try:
+                with alone_at(folder / str(turn) / "inner" / "lock"):
+                    raise ValueError("the real one")
+            except TriuneError as error:
+                said.append(str(error))
+    return said
+
+
+def test_a_folder_that_goes_away_meanwhile_is_made_again(tmp_path):
+    with multiprocessing.get_context("fork").Pool(6) as pool:
+        said = pool.starmap(fail_in_new_folder, [(tmp_path, number) for number in range(6)])
+    assert said == [[]] * 6
 
 
 def test_a_failure_does_not_wait_for_the_others(tmp_path):

@@ -226,11 +226,7 @@ def _processes(count: int) -> ProcessPoolExecutor:
         return _pool[1]
     close_processes()
     context = multiprocessing.get_context("spawn")
-    numbers = context.Queue()
-    for number in range(count):
-        numbers.put(number)
-    start = (numbers, loaded_plugins())
-    executor = ProcessPoolExecutor(count, mp_context=context, initializer=_start_numbered, initargs=start)
+    executor = ProcessPoolExecutor(count, context, _start_beside, (loaded_plugins(),))
     _pool = (wanted, executor)
     return executor
 
@@ -246,20 +242,25 @@ def close_processes() -> None:
 
 
 def _in_processes(cells: Sequence[Cell], engine: Engine, threads: int) -> Iterator[tuple[Cell, Record]]:
-    count, budget = engine.at_once, engine.budget
-    executor = _processes(count)
+    budget = engine.budget
+    executor = _processes(engine.at_once)
     waiting = deque(cells)
-    running: dict[Future[Record], Cell] = {}
+    running: dict[Future[Record], tuple[Cell, int]] = {}
+    free = list(range(engine.at_once))
     try:
         while waiting or running:
-            # With a budget, a cell is started when there is a process for it: only then is known what time is left.
-            while waiting and (budget is None or len(running) < count):
+            # A cell is started when there is a process for it: only then is known what time is left of a budget, and
+            # which numbers, and so devices, are free.
+            while waiting and free:
                 cell = waiting.popleft()
                 if budget is None or budget.start(cell):
-                    running[executor.submit(_run_with, threads, cell)] = cell
+                    number = min(free)
+                    free.remove(number)
+                    running[executor.submit(_run_with, number, threads, cell)] = (cell, number)
             done = wait(running, return_when=FIRST_COMPLETED).done
             for future in done:
-                cell, record = running.pop(future), future.result()
+                (cell, number), record = running.pop(future), future.result()
+                free.append(number)
                 if budget is not None:
                     budget.end(cell, record)
                 yield cell, record
@@ -274,14 +275,16 @@ def _in_processes(cells: Sequence[Cell], engine: Engine, threads: int) -> Iterat
         raise
 
 
-def _run_with(threads: int, cell: Cell) -> Record:
+def _run_with(number: int, threads: int, cell: Cell) -> Record:
+    global _worker_number
+    _worker_number = number
     with threads_at_most(threads):
         return run_cell(cell)
 
 
-def _start_numbered(numbers: Any, plugins: list[str]) -> None:
+def _start_beside(plugins: list[str]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    start_worker(numbers.get(), 1, plugins)
+    start_worker(0, 1, plugins)
 
 
 def _end_with_parent() -> None:

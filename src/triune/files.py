@@ -12,6 +12,8 @@ from filelock import FileLock
 
 from triune.errors import TriuneError
 
+_ATTEMPTS = 20
+
 
 def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode("utf-8"))
@@ -42,11 +44,16 @@ def alone_at(path: Path) -> Iterator[None]:
     """Only one process at a time is inside. The file at `path` is the lock; it ends with the process that holds it."""
     lock = FileLock(path)
     new = [one for one in path.parents if not one.exists()]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except OSError as error:
-        raise TriuneError(f"cannot write '{path.parent}': {error.strerror}") from error
+    for attempt in range(_ATTEMPTS):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+            break
+        except OSError as error:
+            # Whoever was inside and failed may take away the folder that was new, in this very moment.
+            if attempt + 1 < _ATTEMPTS and isinstance(error, (FileNotFoundError, FileExistsError)):
+                continue
+            raise TriuneError(f"cannot write '{path.parent}': {error.strerror}") from error
     try:
         yield
     finally:

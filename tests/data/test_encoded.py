@@ -1,11 +1,13 @@
 """Tokenised examples: batches equal the tokenizer's own, and what is kept on disk is what would be made anew."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 
 from triune.data import encoded as under_test
-from triune.data.encoded import FILLER, OnDevice, cached_pairs, encode_pairs
+from triune.data.encoded import FILLER, OnDevice, cached_pairs, encode_pairs, kept_arrays
 from triune.data.examples import make_examples
 from triune.data.tokenizer import load_tokenizer
 
@@ -121,6 +123,23 @@ def test_anything_else_is_encoded_anew(change, tokenizer, tmp_path):
         cached_pairs(tmp_path, tokenizer, examples, length), encode_pairs(tokenizer, first, second, labels, length)
     )
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_kept_arrays_are_what_was_made_however_they_lie(tmp_path):
+    whole = {"turned": np.arange(6).reshape(2, 3).T, "empty": np.zeros((0, 2)), "every": np.arange(9)[::2]}
+    for _ in range(2):
+        kept = kept_arrays(tmp_path, {"of": "this"}, lambda: whole, whole)
+        assert all(np.array_equal(kept[name], array) for name, array in whole.items())
+    more = whole | {"new": np.ones(1)}
+    assert kept_arrays(tmp_path, {"of": "this"}, lambda: more, more)["new"] == [1]  # a file of another version
+
+
+def test_rows_that_are_cut_on_the_other_side_are_others(tokenizer, tmp_path):
+    examples = make_examples(["one two three four five six seven"], None, [0], [0], "here")
+    right = cached_pairs(tmp_path, tokenizer, examples, 5)
+    left = copy.deepcopy(tokenizer)
+    left.truncation_side = "left"
+    assert cached_pairs(tmp_path, left, examples, 5).ids.tolist() != right.ids.tolist()
 
 
 @pytest.mark.parametrize("damage", [b"", b"nothing of the kind", None], ids=["empty", "other", "cut"])

@@ -586,6 +586,16 @@ def test_scores_that_are_no_means_over_examples_are_not_tested():
     assert tables[1].columns == ["noise", "standard", "shared"]  # the paper has no noise on CoLA
 
 
+def test_records_with_the_ids_themselves_are_taken_too():
+    """As they were before records held a checksum."""
+    records = study()
+    before = noise_comparisons(records)
+    for number, record in enumerate(records):
+        ids = list(range(len(record["examples"]["clean"])))
+        record["examples"]["ids"] = ids if number % 2 else ids_sha256(ids)
+    assert noise_comparisons(records) == before
+
+
 def test_what_cannot_be_paired_is_said():
     for change in ("settings", "ids"):
         records = study()

@@ -429,6 +429,16 @@ def test_one_common_seed_is_said_where_models_are_compared():
     assert [any("One seed" in note for note in table.notes) for table in tables[:3]] == [False, False, True]
 
 
+def test_records_with_the_ids_themselves_are_taken_too():
+    """As they were before records held a checksum."""
+    records = [made(model, "mnli", 1, right) for model, right in (("standard", 100), ("shared", 120))]
+    before = transfer_comparisons(records)
+    for record, ids in zip(records, (list(range(200)), ids_sha256(list(range(200)))), strict=True):
+        for target in record["targets"]:
+            target["ids"] = ids
+    assert transfer_comparisons(records) == before
+
+
 def test_different_development_sets_cannot_be_paired():
     shorter = made("shared", "mnli", 1, 100)
     shorter["targets"][0]["ids"] = "others"

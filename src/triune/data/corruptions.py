@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from triune.data.encoded import Arrays, Encoded, arrays_of, encode_pairs, encoded_from, from_lists, kept_arrays
+from triune.data.encoded import ENCODED, Arrays, Encoded, arrays_of, encode_pairs, encoded_from, from_lists, kept_arrays
 from triune.data.examples import Examples
 from triune.data.tokenizer import describe_tokenizer
 
@@ -136,13 +136,14 @@ def kept_corrupted(
     if cache is None:
         return make()
     drawn = {"kinds": kinds, "rates": rates, "draws": draws, "seed": seed, "max_length": max_length}
+    drawn["cut"] = tokenizer.truncation_side
     identity = {"text": examples.sha256, "tokenizer": describe_tokenizer(tokenizer), **drawn, "corrupted": 1}
 
     def arrays() -> Arrays:
         made = make()
         return {**arrays_of(made.fresh), "clean": made.clean, **{f"rows.{kind}": made.rows[kind] for kind in kinds}}
 
-    kept = kept_arrays(cache, identity, arrays)
+    kept = kept_arrays(cache, identity, arrays, [*ENCODED, "clean", *(f"rows.{kind}" for kind in kinds)])
     return Corrupted(encoded_from(kept), kept["clean"], {kind: kept[f"rows.{kind}"] for kind in kinds})
 
 

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from triune.files import alone_at, write_bytes
 
 Arrays = dict[str, np.ndarray]
 
+ENCODED = ("ids", "starts", "first_lengths", "labels", "truncated")  # what is kept of `Encoded`
 CACHE = "cache"  # folder in the results of a study
 
 FILLER = -1  # in a plan of rows: this place of the batch holds no example
@@ -81,19 +83,19 @@ def cached_pairs(cache: Path | None, tokenizer: Any, examples: Any, max_length: 
     if cache is None:
         return make()
     identity = {"text": examples.sha256, "tokenizer": describe_tokenizer(tokenizer), "max_length": max_length, "of": 1}
-    return encoded_from(kept_arrays(cache, identity, lambda: arrays_of(make())))
+    identity["cut"] = tokenizer.truncation_side
+    return encoded_from(kept_arrays(cache, identity, lambda: arrays_of(make()), ENCODED))
 
 
 def arrays_of(encoded: Encoded) -> Arrays:
-    names = ("ids", "starts", "first_lengths", "labels")
-    return {name: getattr(encoded, name) for name in names} | {"truncated": np.array([encoded.truncated])}
+    return {name: np.array([encoded.truncated]) if name == "truncated" else getattr(encoded, name) for name in ENCODED}
 
 
 def encoded_from(kept: Arrays) -> Encoded:
     return Encoded(kept["ids"], kept["starts"], kept["first_lengths"], kept["labels"], int(kept["truncated"][0]))
 
 
-def kept_arrays(cache: Path, identity: dict[str, Any], make: Callable[[], Arrays]) -> Arrays:
+def kept_arrays(cache: Path, identity: dict[str, Any], make: Callable[[], Arrays], wanted: Collection[str]) -> Arrays:
     """What `make` gives, or what was kept of the same identity; of several workers one makes it and the others wait."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file, save
@@ -101,11 +103,11 @@ def kept_arrays(cache: Path, identity: dict[str, Any], make: Callable[[], Arrays
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
     path = cache / f"{key}.safetensors"
     with alone_at(cache / f".{key}.lock"):
-        try:
-            return dict(load_file(path))
-        except (OSError, SafetensorError):
-            pass  # not there, or damaged: made anew
-        made = make()
+        with suppress(OSError, SafetensorError):  # not there, or damaged: made anew
+            kept = dict(load_file(path))
+            if kept.keys() >= set(wanted):
+                return kept
+        made = {name: np.ascontiguousarray(array) for name, array in make().items()}  # as it must lie to be written
         write_bytes(path, save(made))
     return made
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from triune import operators
 from triune.benchmarks.paper import TABLE_5, TABLE_5_LEVELS, TABLE_5_NOTE
+from triune.data.examples import ids_sha256
 from triune.errors import TriuneError
 from triune.evaluation.comparing import REFERENCE, Started, started_beside
 from triune.evaluation.grouping import groups_of
@@ -229,7 +230,7 @@ def _differences(study: _Study, comparisons: Sequence[Comparison]) -> Table:
 
 def _pair(name: str, kind: str, reference: list[Record], model: list[Record], groups: list[int]) -> Paired:
     both = (*reference, *model)
-    if len({json.dumps([one["settings"], one["examples"]["ids"]], sort_keys=True) for one in both}) > 1:
+    if len({json.dumps([one["settings"], ids_sha256(one["examples"]["ids"])], sort_keys=True) for one in both}) > 1:
         raise TriuneError(
             f"{name}: models were measured with different settings or development sets and cannot be paired; measure "
             "them again with the same"

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 NUMBER, NUMBER_OR_NONE, TEXT, ANY_OBJECT = "a number", "a number or null", "text", "an object"
+ANYTHING = None
 EACH = "*"  # as the only key of a form: an object with any names, all of one form
 ALIKE = "="  # names of lists (or of objects of lists) beside it that must be of one length
 
@@ -11,7 +12,7 @@ ALIKE = "="  # names of lists (or of objects of lists) beside it that must be of
 # in "?" may be missing or null.
 _NUMBERS = {EACH: NUMBER}
 _MODEL = {"layers": NUMBER, "width": NUMBER, "heads": NUMBER}
-_EXAMPLES = {"ids": TEXT, "clean": [NUMBER], "area": {EACH: [NUMBER]}, ALIKE: ("clean", "area")}
+_EXAMPLES = {"ids": ANYTHING, "clean": [NUMBER], "area": {EACH: [NUMBER]}, ALIKE: ("clean", "area")}
 _DROPOUTS = {"hidden_dropout": NUMBER_OR_NONE, "attention_dropout": NUMBER_OR_NONE}
 _ALL = {"versions?": {EACH: TEXT}}  # in the records of every study
 _RUN = dict.fromkeys(
@@ -74,7 +75,7 @@ _FORMS: dict[str, dict[str, Any]] = {
                 "score": NUMBER,
                 "majority": NUMBER,
                 "rows": NUMBER,
-                "ids": TEXT,
+                "ids": ANYTHING,
                 "right": [NUMBER],
             }
         ],

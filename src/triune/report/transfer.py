@@ -5,6 +5,7 @@ from typing import Any
 
 from triune import operators
 from triune.benchmarks.paper import TABLE_6, TABLE_6_NOTE, TABLE_6_TASKS
+from triune.data.examples import ids_sha256
 from triune.errors import TriuneError
 from triune.evaluation.comparing import REFERENCE, Started, started_beside
 from triune.evaluation.grouping import groups_of
@@ -235,7 +236,7 @@ def _add_sources(table: Table, row: int, column: int, found: list[tuple[Record, 
 
 
 def _pair(name: str, a: str, b: str, theirs: list[Record], ours: list[Record], groups: list[int]) -> Paired:
-    if len({target["ids"] for target in (*theirs, *ours)}) > 1:
+    if len({ids_sha256(target["ids"]) for target in (*theirs, *ours)}) > 1:
         raise TriuneError(f"{name}: models were scored on different development sets and cannot be paired")
     values = [[[100.0 * one for one in target["right"]] for target in side] for side in (theirs, ours)]
     return Paired(name, "mean", a, b, values[0], values[1], groups=groups)

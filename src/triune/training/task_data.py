@@ -117,6 +117,7 @@ def _load_questions(task: Task, folder: Path | None, rows: int | None) -> Loaded
         pocket = folder is not None and (folder / "pocket.json").is_file()
         subset = not pocket and official is not None and len(questions) != official
         splits[split] = (questions, source, subset)
+        parts.append(split)  # a question that moves from one to the other changes both
         parts += [f"{one.id}\0{one.question}\0{one.context}\0{one.answers}" for one in questions]
     return Loaded(task, splits, hashlib.sha256("\n".join(parts).encode()).hexdigest())
 
