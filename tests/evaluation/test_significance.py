@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from triune.errors import TriuneError
+from triune.evaluation import significance
 from triune.evaluation.grouping import drawn_weights, groups_of, weights_of_seeds
 from triune.evaluation.metrics import METRICS, score
 from triune.evaluation.significance import (
@@ -310,3 +311,21 @@ def test_one_pretraining_changes_nothing_and_several_are_said():
     assert Comparison.from_dict(json.loads(json.dumps(twice.to_dict()))) == twice
     with pytest.raises(TriuneError, match="groups do not fit 4 seeds"):
         Paired(*fields, [0, 1])
+
+
+@pytest.mark.parametrize("groups", [None, [0, 0, 1, 1]])
+@pytest.mark.parametrize("metric", ["accuracy", "mean"])
+def test_sums_over_examples_say_what_scoring_both_models_says(metric, groups, monkeypatch):
+    """The short way for scores that are means, against the one that every metric takes."""
+    draw = np.random.default_rng(3)
+    labels = draw.integers(0, 3, 200)
+    sides = [np.where(draw.random((4, 200)) < share, labels, (labels + 1) % 3) for share in (0.6, 0.64)]
+    if metric == "mean":
+        sides, labels = [(side == labels) * draw.random((4, 200)) for side in sides], None
+    pair = Paired("task", metric, "a", "b", *sides, labels, groups)
+    short = paired_bootstrap(pair), permutation_test(pair)
+    monkeypatch.setattr(significance, "_differences_of_examples", lambda pair: None)
+    general = paired_bootstrap(pair), permutation_test(pair)
+    assert short[1] == general[1]
+    assert short[0].p == general[0].p
+    assert short[0].interval == pytest.approx(general[0].interval, abs=1e-9)

@@ -1,7 +1,8 @@
 """Is a difference between two models on one task real? Tests over examples, over seeds, and over both."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -107,18 +108,14 @@ class Difference:
 
 def paired_bootstrap(pair: Paired, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
     """Seeds and examples are both drawn anew, the same for A and B: 95 % percentile interval and two-sided p."""
-    generator = np.random.default_rng(seed)
-    score_a, score_b = (weighted_scorer(pair.metric, pair.labels, p) for p in pair._predictions())
-
-    def drawn(rows: int) -> Array:
-        example_weights = _counts(generator, rows, pair.examples)
-        if pair.is_grouped:
-            seed_weights = drawn_weights(generator, rows, pair.groups)
-        else:
-            seed_weights = _counts(generator, rows, pair.seeds) / pair.seeds
-        return ((score_b(example_weights) - score_a(example_weights)) * seed_weights).sum(axis=1)
-
-    effects = _in_chunks(drawn, resamples, pair.examples)
+    difference = _difference_scorer(pair)
+    counts_RN, seeds_RS = _resampled(seed, resamples, pair.examples, tuple(pair.groups.tolist()))
+    effects = np.concatenate(
+        [
+            (difference(counts_RN[part].astype(np.float64)) * seeds_RS[part]).sum(axis=1)
+            for part in _chunks(resamples, pair.examples)
+        ]
+    )
     low, high = np.percentile(effects, [2.5, 97.5])
     tail = min((effects <= _EQUAL).sum(), (effects >= -_EQUAL).sum())
     p = min(1.0, 2 * (int(tail) + 1) / (resamples + 1))
@@ -127,22 +124,75 @@ def paired_bootstrap(pair: Paired, resamples: int = RESAMPLES, seed: int = 0) ->
 
 def permutation_test(pair: Paired, permutations: int = RESAMPLES, seed: int = 0) -> float:
     """Two-sided p when A and B are swapped on examples at random, the same swaps in all seeds."""
+    effect = _effect_of_swaps(pair)
+    swaps_PN = _swaps(seed, permutations, pair.examples)
+    effects = [effect(swaps_PN[part].astype(np.float64)) for part in _chunks(permutations, 2 * pair.examples)]
+    observed = abs(effect(np.zeros((1, pair.examples)))[0])
+    as_far = np.abs(np.concatenate(effects)) >= observed - _EQUAL
+    return (int(as_far.sum()) + 1) / (permutations + 1)
+
+
+# All pairs of one size meet the same resamples: a study has dozens, and drawing them takes longer than scoring them.
+
+
+@lru_cache(maxsize=4)
+def _resampled(seed: int, resamples: int, examples: int, groups: tuple[int, ...]) -> tuple[Array, Array]:
+    """How often each example is in each resample (R, N), and the weights of the seeds in it (R, S)."""
+    generator, groups_S = np.random.default_rng(seed), np.array(groups)
+    is_grouped = len(np.unique(groups_S)) < len(groups_S)
+    counts, weights = [], []
+    for part in _chunks(resamples, examples):
+        rows = part.stop - part.start
+        counts.append(_counts(generator, rows, examples).astype(np.uint16 if examples < 2**16 else np.uint32))
+        drawn = drawn_weights(generator, rows, groups_S) if is_grouped else None
+        weights.append(_counts(generator, rows, len(groups)) / len(groups) if drawn is None else drawn)
+    return np.concatenate(counts), np.concatenate(weights)
+
+
+@lru_cache(maxsize=4)
+def _swaps(seed: int, permutations: int, examples: int) -> Array:
+    """Whether A and B are swapped (P, N)."""
     generator = np.random.default_rng(seed)
+    parts = _chunks(permutations, 2 * examples)
+    return np.concatenate([generator.integers(0, 2, (part.stop - part.start, examples)).astype(bool) for part in parts])
+
+
+def _differences_of_examples(pair: Paired) -> Array | None:
+    """B − A for each seed and example, where a score is their mean, as most are; None where it is not.
+
+    Resamples and swaps are then sums of these, many times faster than scoring both models.
+    """
+    if pair.metric == "mean":
+        return np.asarray(pair.predictions_b - pair.predictions_a, dtype=np.float64)
+    if pair.metric == "accuracy":
+        right_a, right_b = (100.0 * (predictions == pair.labels) for predictions in pair._predictions())
+        return right_b - right_a
+    return None
+
+
+def _difference_scorer(pair: Paired) -> Callable[[Array], Array]:
+    """From weights (resamples, examples) to B − A (resamples, seeds)."""
+    if (differences_SN := _differences_of_examples(pair)) is not None:
+        return lambda weights: (weights @ differences_SN.T) / weights.sum(axis=1, keepdims=True)
+    score_a, score_b = (weighted_scorer(pair.metric, pair.labels, p) for p in pair._predictions())
+    return lambda weights: score_b(weights) - score_a(weights)
+
+
+def _effect_of_swaps(pair: Paired) -> Callable[[Array], Array]:
+    """From zeros and ones (permutations, examples), one where A and B are swapped, to B − A over all seeds."""
+    seeds_S = weights_of_seeds(pair.groups) if pair.is_grouped else np.full(pair.seeds, 1 / pair.seeds)
+    if (differences_SN := _differences_of_examples(pair)) is not None:
+        differences_N = seeds_S @ differences_SN / pair.examples
+        return lambda swapped: (1 - 2 * swapped) @ differences_N
     # Both models' predictions side by side; weights of zero and one say which of the two plays A and which B.
     labels = None if pair.labels is None else np.concatenate([pair.labels, pair.labels])
     scorer = weighted_scorer(pair.metric, labels, np.concatenate(pair._predictions(), axis=1))
 
     def effect(swapped: Array) -> Array:
         as_a = np.concatenate([1 - swapped, swapped], axis=1)
-        differences = scorer(1 - as_a) - scorer(as_a)
-        return differences @ weights_of_seeds(pair.groups) if pair.is_grouped else differences.mean(axis=1)
+        return (scorer(1 - as_a) - scorer(as_a)) @ seeds_S
 
-    def drawn(rows: int) -> Array:
-        return effect(generator.integers(0, 2, (rows, pair.examples)).astype(np.float64))
-
-    observed = abs(effect(np.zeros((1, pair.examples)))[0])
-    as_far = np.abs(_in_chunks(drawn, permutations, 2 * pair.examples)) >= observed - _EQUAL
-    return (int(as_far.sum()) + 1) / (permutations + 1)
+    return effect
 
 
 def seed_test(pair: Paired) -> Difference:
@@ -284,15 +334,12 @@ def _vote(predictions_SN: Array) -> Array:
 def _counts(generator: np.random.Generator, rows: int, size: int) -> Array:
     """How often each of `size` things is drawn in `size` draws with replacement, for each row."""
     drawn = generator.integers(0, size, (rows, size)) + np.arange(rows)[:, None] * size
-    return np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size).astype(np.float64)
+    return np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size)
 
 
-def _in_chunks(drawn: Callable[[int], Array], total: int, examples: int) -> Array:
+def _chunks(total: int, width: int) -> list[slice]:
+    """Of so many rows, those that are taken together."""
     if total < 1:
         raise TriuneError(f"{total} resamples say nothing: ask for at least 1, better {RESAMPLES:,}")
-    return np.concatenate([drawn(rows) for rows in _chunks(total, max(1, _WEIGHTS_AT_ONCE // examples))])
-
-
-def _chunks(total: int, largest: int) -> Iterator[int]:
-    for start in range(0, total, largest):
-        yield min(largest, total - start)
+    most = max(1, _WEIGHTS_AT_ONCE // width)
+    return [slice(start, min(start + most, total)) for start in range(0, total, most)]
