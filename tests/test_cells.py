@@ -98,7 +98,7 @@ def test_workers_are_kept_however_many_cells_come_next(tmp_path):
         close_processes()
 
 
-def fail_in_new_folder(folder, number):
+def fail_in_new_folder(folder):
     """Gives what is said to whoever wants in while another one fails and takes the new folder away."""
     said = []
     for turn in range(60):
@@ -113,7 +113,7 @@ def fail_in_new_folder(folder, number):
 
 def test_a_folder_that_goes_away_meanwhile_is_made_again(tmp_path):
     with multiprocessing.get_context("fork").Pool(6) as pool:
-        said = pool.starmap(fail_in_new_folder, [(tmp_path, number) for number in range(6)])
+        said = pool.map(fail_in_new_folder, [tmp_path] * 6)
     assert said == [[]] * 6
 
 

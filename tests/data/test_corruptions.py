@@ -12,6 +12,7 @@ from transformers import BertTokenizerFast
 from tests.conftest import WORDS
 from triune.data.corruptions import (
     TEXT_KINDS,
+    Draws,
     change_case,
     corrupt_texts,
     corrupted,
@@ -192,7 +193,7 @@ def examples():
 
 def test_rows_of_all_corruptions_are_those_of_each_alone(tokenizer):
     given_examples, kinds = examples(), [*TEXT_KINDS, "masked"]
-    made = corrupted(tokenizer, given_examples, 12, kinds, [0.3, 0.9], draws=2, seed=5)
+    made = corrupted(tokenizer, given_examples, 12, Draws(tuple(kinds), (0.3, 0.9), draws=2, seed=5))
     clean = encode_pairs(tokenizer, given_examples.first, given_examples.second, None, 12)
     everything = [clean.row(row).tolist() for row in range(4)]
     everything += [made.fresh.row(row).tolist() for row in range(len(made.fresh))]
@@ -222,6 +223,8 @@ def test_rows_of_all_corruptions_are_those_of_each_alone(tokenizer):
 def test_an_uncased_tokenizer_undoes_casing(tokenizer, tmp_path):
     (tmp_path / "cased.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
     cased = BertTokenizerFast(vocab=str(tmp_path / "cased.txt"), do_lower_case=False)
-    shares = [corrupted(one, examples(), 12, ["casing"], [0.4], 2, 0).changed("casing") for one in (tokenizer, cased)]
+    shares = [
+        corrupted(one, examples(), 12, Draws(("casing",), (0.4,), 2, 0)).changed("casing") for one in (tokenizer, cased)
+    ]
     assert shares[0] == 0
     assert shares[1] > 0.3

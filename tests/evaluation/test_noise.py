@@ -14,7 +14,7 @@ from tests.samples import glue_arguments, own_arguments
 from triune.benchmarks.paper import TABLE_5, TABLE_5_LEVELS, TABLE_5_NOTE
 from triune.cells import run_cell
 from triune.data import corruptions
-from triune.data.corruptions import corrupt_texts, corrupted
+from triune.data.corruptions import Draws, corrupt_texts, corrupted
 from triune.data.encoded import encode_pairs
 from triune.data.examples import ids_sha256
 from triune.errors import TriuneError
@@ -158,8 +158,7 @@ def test_corrupted_rows_are_answered_as_if_each_were_alone(samples, tasks):
     asked = Asked(Predictor(str(tasks / "stsb/shared/seed-1"), torch.device("cpu")), "regression", half=False)
     dev = load(data(samples, "stsb")).splits["dev"]
     clean = asked.answers(development(samples, asked, "stsb"), asked.longest)
-    kinds = ["dropped", "masked", "swapped"]
-    found = under_corruption(asked, clean, data(samples, "stsb"), kinds, [0.2, 0.6], draws=2, seed=1)
+    found = under_corruption(asked, clean, dev, Draws(("dropped", "masked", "swapped"), (0.2, 0.6), draws=2, seed=1))
     for number, rate in enumerate([0.2, 0.6]):
         for draw in range(2):
             for kind in ("dropped", "swapped"):
@@ -178,7 +177,7 @@ def test_corrupted_rows_are_made_once_for_all_models(samples, tasks, tmp_path, m
 
     def kept(task="stsb", rates=(0.2, 0.6), draws=2):
         dev = load(data(samples, task)).splits["dev"]
-        return corruptions.kept_corrupted(tmp_path, tokenizer, dev, 32, ("dropped", "masked"), rates, draws, 1)
+        return corruptions.kept_corrupted(tmp_path, tokenizer, dev, 32, Draws(("dropped", "masked"), rates, draws, 1))
 
     first, second = kept(), kept()
     assert len(made) == 1
@@ -317,7 +316,6 @@ def test_nothing_is_changed_where_the_hook_gives_nothing(asked, samples):
 
 
 def test_a_model_alone_gives_the_record_it_gives_among_others(samples, tasks, records, tmp_path):
-    perturbed._corrupted.cache_clear()
     for cell in cells(samples, tasks, tmp_path, models=["shared"]):
         alone = run_cell(cell)
         among = next(one for one in records if (one["model"], one["seed"]) == ("shared", alone["seed"]))

@@ -16,7 +16,7 @@ from triune.evaluation import squad
 from triune.evaluation.metrics import score
 from triune.models.locate import locate_model
 from triune.training.finetune_recipe import load_finetune_recipe
-from triune.training.task_data import TaskData, problem_for
+from triune.training.task_data import TaskData, load, problem_for
 
 MORE = ["training.epochs=6", "model.classifier_pooling=mean"]
 TIMES = ("train_seconds", "cell_seconds", "history")
@@ -229,6 +229,21 @@ def test_text_is_cut_into_windows_once_for_the_runs_of_a_task(samples, monkeypat
     assert len(cut) == 6
     assert problem(1, 1).splits["dev"].source == first.splits["dev"].source
     assert len(cut) == 8
+
+
+def test_a_question_that_moves_to_the_other_split_makes_other_data(samples, tmp_path):
+    """What is trained on and scored is told apart, also where all questions together are the same."""
+    folders = [tmp_path / "before" / "squad" / "v1.1", tmp_path / "after" / "squad" / "v1.1"]
+    train, dev = (json.loads((samples.data / "squad/v1.1" / f"{name}.json").read_text()) for name in ("train", "dev"))
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "train.json").write_text(json.dumps(train))
+        (folder / "dev.json").write_text(json.dumps(dev))
+        dev["data"][0]["paragraphs"].insert(0, train["data"][-1]["paragraphs"].pop())
+    before, after = (load(TaskData("squad-v1.1", str(folder.parents[1]))) for folder in folders)
+    order = [[question.id for part in one.splits.values() for question in part[0]] for one in (before, after)]
+    assert order[0] == order[1]
+    assert before.sha256 != after.sha256
 
 
 def test_regression_is_scored_by_correlation(others):

@@ -7,7 +7,7 @@ so that a higher rate of the same draw corrupts what a lower one does, and more.
 import dataclasses
 import random
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -118,44 +118,33 @@ class Corrupted:
         return float((self.rows[kind] != self.clean).mean())
 
 
-def kept_corrupted(
-    cache: Path | None,
-    tokenizer: Any,
-    examples: Examples,
-    max_length: int,
-    kinds: Sequence[str],
-    rates: Sequence[float],
-    draws: int,
-    seed: int,
-) -> Corrupted:
+@dataclasses.dataclass(frozen=True)
+class Draws:
+    """Every kind at every rate, so many times."""
+
+    kinds: tuple[str, ...]
+    rates: tuple[float, ...]
+    draws: int
+    seed: int
+
+
+def kept_corrupted(cache: Path | None, tokenizer: Any, examples: Examples, max_length: int, drawn: Draws) -> Corrupted:
     """`corrupted`, or what was kept of it: of a large development set it takes minutes, and all models share it."""
-
-    def make() -> Corrupted:
-        return corrupted(tokenizer, examples, max_length, kinds, rates, draws, seed)
-
     if cache is None:
-        return make()
-    drawn = {"kinds": kinds, "rates": rates, "draws": draws, "seed": seed, "max_length": max_length}
-    drawn["cut"] = tokenizer.truncation_side
-    identity = {"text": examples.sha256, "tokenizer": describe_tokenizer(tokenizer), **drawn, "corrupted": 1}
+        return corrupted(tokenizer, examples, max_length, drawn)
+    identity = {"text": examples.sha256, "tokenizer": describe_tokenizer(tokenizer), "max_length": max_length}
+    identity |= {"cut": tokenizer.truncation_side, "drawn": dataclasses.asdict(drawn), "corrupted": 1}
+    names = {kind: f"rows.{kind}" for kind in drawn.kinds}
 
-    def arrays() -> Arrays:
-        made = make()
-        return {**arrays_of(made.fresh), "clean": made.clean, **{f"rows.{kind}": made.rows[kind] for kind in kinds}}
+    def make() -> Arrays:
+        made = corrupted(tokenizer, examples, max_length, drawn)
+        return {**arrays_of(made.fresh), "clean": made.clean, **{name: made.rows[kind] for kind, name in names.items()}}
 
-    kept = kept_arrays(cache, identity, arrays, [*ENCODED, "clean", *(f"rows.{kind}" for kind in kinds)])
-    return Corrupted(encoded_from(kept), kept["clean"], {kind: kept[f"rows.{kind}"] for kind in kinds})
+    kept = kept_arrays(cache, identity, make, [*ENCODED, "clean", *names.values()])
+    return Corrupted(encoded_from(kept), kept["clean"], {kind: kept[name] for kind, name in names.items()})
 
 
-def corrupted(
-    tokenizer: Any,
-    examples: Examples,
-    max_length: int,
-    kinds: Sequence[str],
-    rates: Sequence[float],
-    draws: int,
-    seed: int,
-) -> Corrupted:
+def corrupted(tokenizer: Any, examples: Examples, max_length: int, drawn: Draws) -> Corrupted:
     """Each kind at each rate and draw, tokenised."""
     clean = encode_pairs(tokenizer, examples.first, examples.second, None, max_length)
     mask_id, special_ids = int(tokenizer.mask_token_id), frozenset(tokenizer.all_special_ids)
@@ -164,9 +153,9 @@ def corrupted(
 
     def encoded(kind: str, rate: float, draw: int) -> Encoded:
         if kind == MASKED:
-            return mask_tokens(clean, rate, mask_id, special_ids, seed, draw)
-        first = corrupt_texts(kind, examples.first, rate, seed, draw)
-        second = examples.second and corrupt_texts(kind, examples.second, rate, seed, draw, text=1)
+            return mask_tokens(clean, rate, mask_id, special_ids, drawn.seed, draw)
+        first = corrupt_texts(kind, examples.first, rate, drawn.seed, draw)
+        second = examples.second and corrupt_texts(kind, examples.second, rate, drawn.seed, draw, text=1)
         return encode_pairs(tokenizer, first, second, None, max_length)
 
     def numbered(part: Encoded) -> list[int]:
@@ -183,8 +172,8 @@ def corrupted(
         numbers.setdefault((first_length, clean.row(row).tobytes()), row)
     unchanged = np.array(numbered(clean))
     rows = {
-        kind: np.array([[numbered(encoded(kind, rate, draw)) for draw in range(draws)] for rate in rates])
-        for kind in kinds
+        kind: np.array([[numbered(encoded(kind, rate, draw)) for draw in range(drawn.draws)] for rate in drawn.rates])
+        for kind in drawn.kinds
     }
     return Corrupted(from_lists([ids for ids, _ in fresh], [first for _, first in fresh], None), unchanged, rows)
 

@@ -20,7 +20,7 @@ from huggingface_hub.errors import StrictDataclassError
 
 from triune.benchmarks.paper import TABLE_5_LEVELS
 from triune.cells import Cell, Record, worker_device, write_record
-from triune.data.corruptions import MASKED, TEXT_KINDS
+from triune.data.corruptions import MASKED, TEXT_KINDS, Draws
 from triune.data.encoded import CACHE, encode_pairs
 from triune.data.examples import class_list, ids_sha256
 from triune.data.task_list import Task, get_task
@@ -135,8 +135,9 @@ def measure_noise(
     if GAUSSIAN in chosen.kinds:
         sigmas = [level * norm / math.sqrt(predictor.config.hidden_size) for level in chosen.levels[1:]]
         found[GAUSSIAN] = under_noise(asked, dev, chosen.where, sigmas, chosen.draws, chosen.seed), 1.0
-    kinds = [kind for kind in chosen.kinds if kind != GAUSSIAN]
-    found |= under_corruption(asked, clean, data, kinds, chosen.rates[1:], chosen.draws, chosen.seed, cache)
+    kinds = tuple(kind for kind in chosen.kinds if kind != GAUSSIAN)
+    drawn = Draws(kinds, tuple(chosen.rates[1:]), chosen.draws, chosen.seed)
+    found |= under_corruption(asked, clean, examples, drawn, cache)
     return write_record(
         record,
         {

@@ -4,23 +4,19 @@ Random numbers belong to (seed, draw, row): every level and every model of the s
 device and in any batches. Shapes: N rows · S levels or rates · D draws · T tokens · d width.
 """
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from triune.data.corruptions import Corrupted, kept_corrupted
+from triune.data.corruptions import Draws, kept_corrupted
 from triune.data.encoded import Encoded, OnDevice
-from triune.data.tokenizer import describe_tokenizer
+from triune.data.examples import Examples
 from triune.evaluation.predict import Predictor
 from triune.evaluation.predicting import TOKENS_A_BATCH, predict_logits
-from triune.training.task_data import TaskData, load
 
 Array = np.ndarray[Any, Any]
 
@@ -87,23 +83,13 @@ def under_noise(asked: Asked, encoded: Encoded, where: str, sigmas: Sequence[flo
 
 
 def under_corruption(
-    asked: Asked,
-    clean: Array,
-    data: TaskData,
-    kinds: Sequence[str],
-    rates: Sequence[float],
-    draws: int,
-    seed: int,
-    cache: Path | None = None,
+    asked: Asked, clean: Array, examples: Examples, drawn: Draws, cache: Path | None = None
 ) -> dict[str, tuple[Array, float]]:
     """By kind: answers (S, D, N) for the development set at each rate, and the share of rows that were changed.
 
     `clean` are the answers without corruption: a row that was left as it was is not asked again.
     """
-    vocabulary = json.dumps(describe_tokenizer(asked.tokenizer), sort_keys=True)
-    made = _corrupted(
-        _Inputs(data, vocabulary, asked.longest, tuple(kinds), tuple(rates), draws, seed, cache, asked.tokenizer)
-    )
+    made = kept_corrupted(cache, asked.tokenizer, examples, asked.longest, drawn)
     fresh: Array = np.empty(len(made.fresh), dtype=asked.answer_type)
     for length, rows in _of_one_length(made.fresh.lengths, asked.at_once):
         fresh[rows] = asked.answers(_take(made.fresh, rows), length)
@@ -126,29 +112,6 @@ def _adder(noise: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
         return embeddings + noise[begin - len(embeddings) : begin].to(embeddings.dtype)
 
     return add
-
-
-@dataclass(frozen=True)
-class _Inputs:
-    """What corrupted examples follow from."""
-
-    data: TaskData
-    vocabulary: str
-    longest: int
-    kinds: tuple[str, ...]
-    rates: tuple[float, ...]
-    draws: int
-    seed: int
-    cache: Path | None
-    tokenizer: Any = field(compare=False)  # the vocabulary stands for it
-
-
-@lru_cache(maxsize=1)
-def _corrupted(inputs: _Inputs) -> Corrupted:
-    """Models of one task and tokenizer share them."""
-    examples = load(inputs.data).splits["dev"]
-    drawn = (inputs.kinds, inputs.rates, inputs.draws, inputs.seed)
-    return kept_corrupted(inputs.cache, inputs.tokenizer, examples, inputs.longest, *drawn)
 
 
 def _of_one_length(lengths: Array, tokens: int) -> Iterator[tuple[int, Array]]:

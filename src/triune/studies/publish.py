@@ -20,7 +20,7 @@ from triune.training.run_folder import METRICS, SUMMARY
 LARGEST = 1_000_000  # bytes; what is larger is no small record
 _BESIDE = {"pretraining": (SUMMARY, RUN, METRICS), "variants": (SUMMARY, RUN, METRICS), "finetuning": (DEV,)}
 _OF_SEARCHES = ("search-*/record.json", f"rates/*/*/{SUMMARY}")  # no results, but what reproduce goes on from
-IDS = "ids"  # in a record, of the rows that were scored
+_IDS = "ids"  # in a record, of the rows that were scored
 _PARTS_KEPT = 3  # of a path that leads out of the results
 
 
@@ -84,7 +84,7 @@ def _published(path: Path, results: Path) -> str:
 def _shortened(value: Any, roots: list[str]) -> Any:
     """Without paths, and with a checksum in the place of the ids of rows, which every run of a task would repeat."""
     if isinstance(value, dict):
-        return {key: ids_sha256(inner) if key == IDS else _shortened(inner, roots) for key, inner in value.items()}
+        return {key: ids_sha256(inner) if key == _IDS else _shortened(inner, roots) for key, inner in value.items()}
     if isinstance(value, list):
         return [_shortened(inner, roots) for inner in value]
     if not isinstance(value, str):
