@@ -13,7 +13,7 @@ def write_run(out, task, model, seed, predictions=(0, 1, 1, 0), ids=None, kind="
     folder.mkdir(parents=True)
     metric = "f1" if kind == "span" else "accuracy"
     record = {"task": task, "task_title": task.upper(), "model": model, "seed": seed, "kind": kind, "metric": metric}
-    record |= {"primary": 50.0, "recipe": {"training": {}}, "history": []}
+    record |= {"operator": model, "primary": 50.0, "recipe": {"training": {}}, "history": []}
     (folder / "record.json").write_text(json.dumps(record | changes))
     ids = list(range(len(predictions))) if ids is None else ids
     if kind == "span":

@@ -23,6 +23,7 @@ SHOWN = Comparison(
     p_holm=0.04,
     better="standard",
     verdict="standard better",
+    corrected_for=7,
 )
 
 
@@ -64,29 +65,29 @@ def test_a_row_a_model_and_a_column_a_task():
     notes = " ".join(table.notes)
     assert "chosen on the development set" in notes
     assert "QQP: 20,000 training rows from GLUE, 277 development rows." in notes
-    assert "†" not in notes
+    assert "▲" not in notes
 
 
-def test_the_best_is_marked_only_where_it_is_shown():
+def test_a_model_is_marked_only_where_a_difference_is_shown():
     unclear = replace(SHOWN, better=None, verdict="no difference shown")
-    assert score_tables(records(), [unclear])[0].rows[0][1] == "63.00 ± 1.41 (2)"
+    assert score_tables(records(), [unclear])[0].rows[1][1] == "61.00 ± 1.41 (2)"
     table = score_tables(records(), [SHOWN])[0]
-    assert table.rows[0][1] == "63.00 ± 1.41 (2) †"
-    assert table.rows[1][1] == "61.00 ± 1.41 (2)"
-    assert any(note.startswith("†") for note in table.notes)
-    # A third model that is not compared, or another metric: nothing is the best of the column.
-    assert "†" not in score_tables([*records(), record("pairwise", 61.0)], [SHOWN])[0].to_markdown()
-    assert "†" not in score_tables(records(), [replace(SHOWN, metric="f1")])[0].to_markdown()
+    assert table.rows[0][1] == "63.00 ± 1.41 (2)"
+    assert table.rows[1][1] == "61.00 ± 1.41 (2) ▼"
+    assert any(note.startswith("▲ shown to be better than standard") for note in table.notes)
+    assert score_tables(records(), [replace(SHOWN, better="shared")])[0].rows[1][1].endswith(" ▲")
+    assert "▼" not in score_tables(records(), [replace(SHOWN, metric="f1")])[0].to_markdown()
 
 
 def test_comparisons_find_their_column_by_title_and_as_means_of_examples():
     scores, table = score_tables(records(), [replace(SHOWN, task="RTE", metric="mean")])
-    assert scores.rows[0][1].endswith("†")
+    assert scores.rows[1][1].endswith("▼")
     assert table.rows[0][0] == "RTE, accuracy"
 
 
 def test_comparisons_have_a_table():
-    _, table = score_tables(records(), [SHOWN, replace(SHOWN, p_seeds=None, seeds=1)])
+    alone = replace(SHOWN, p_seeds=None, p=None, p_holm=None, seeds=1, corrected_for=0)
+    _, table = score_tables(records(), [SHOWN, alone])
     assert table.rows[0] == [
         "RTE, accuracy",
         "standard, shared",
@@ -98,8 +99,12 @@ def test_comparisons_have_a_table():
         "2",
         "1,277",
     ]
-    assert table.rows[1][5] == "–"
-    assert "all 2 comparisons" in table.notes[0]
+    assert table.rows[1][5] == table.rows[1][6] == "–"
+    assert "corrected for 7 comparisons;" in table.notes[0]
+    others = replace(SHOWN, family="others", corrected_for=20)
+    _, table = score_tables(records(), [replace(SHOWN, family="shared against standard"), others])
+    assert "corrected for the 7 comparisons of shared against standard, and for the 20 others apart" in table.notes[0]
+    assert "Holm: none was tested;" in score_tables(records(), [alone])[1].notes[0]
 
 
 def test_one_seed_is_said_and_doubles_are_refused():

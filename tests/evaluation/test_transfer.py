@@ -358,6 +358,14 @@ def records():
     ]
 
 
+STARTED = {
+    (source, model, seed): model
+    for source in ("qnli", "mnli")
+    for model in ("standard", "shared")
+    for seed in (1, 2, 3)
+}
+
+
 def test_tables_from_records():
     standard, shared, difference, outside = transfer_tables(records())
     assert standard.title == "Cross-task accuracy: standard"
@@ -393,16 +401,17 @@ def test_a_difference_is_marked_where_it_is_shown():
         made(one["model"], one["source"], one["seed"], 80 + (one["model"] == "shared") * (80 + 2 * one["seed"]))
         for one in records()
     ]
-    tables = transfer_tables(uneven)
+    comparisons = transfer_comparisons(uneven, STARTED)
+    tables = transfer_tables(uneven, comparisons)
     assert tables[2].rows[0] == ["MNLI", "+42.00 †", "+42.00 †"]
-    assert "for all 5 cells" in tables[2].notes[0]
+    assert "corrected for 5 comparisons" in tables[2].notes[0]
     assert tables[3].rows[1][5] == "0.00"
-    comparisons = transfer_comparisons(uneven)
     assert [(one.task, one.b) for one in comparisons if one.better == "shared"] == [
         (name, "shared") for name in ("MNLI → MNLI", "MNLI → QNLI", "QNLI → MNLI", "QNLI → QNLI")
     ]
     assert all(one.p_holm >= one.p for one in comparisons)
-    assert transfer_tables(uneven, comparisons)[2].rows == tables[2].rows
+    # Where it is not known which pre-training each run is of, nothing is.
+    assert transfer_tables(uneven)[2].rows[0] == ["MNLI", "+42.00", "+42.00"]
 
 
 def test_models_without_a_common_seed_are_not_compared():

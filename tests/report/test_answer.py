@@ -14,29 +14,30 @@ def said(found):
 
 
 @pytest.mark.parametrize(
-    ("better", "begins", "leans"),
+    ("better", "goes_on", "leans"),
     [
         (
             "standard",
-            "In these runs separate weights are shown to do better on 4 of 4 tasks and shared weights on none",
+            "separate weights are shown to do better on 4 of 4 tasks and shared weights on none; none is left",
             "standard",
         ),
         (
             "shared",
-            "In these runs shared weights are shown to do better on 4 of 4 tasks and separate weights on none",
+            "shared weights are shown to do better on 4 of 4 tasks and separate weights on none; none is left",
             "shared",
         ),
-        ("none", "Undecided in these runs: on none of 4 tasks is a difference", "none"),
+        ("none", "a difference between separate and shared weights is shown on none of 4 tasks, which does", "none"),
     ],
 )
-def test_the_answer_is_what_the_tests_support(tmp_path, better, begins, leans):
+def test_the_answer_is_what_the_tests_support(tmp_path, better, goes_on, leans):
     made.write_tasks(tmp_path, better)
     found = gather([tmp_path])
-    assert headline(found).startswith(begins)
+    once = "Each was pre-trained once, so this is about two models and not yet about two kinds of attention: "
+    assert headline(found).startswith(once + goes_on)
     tasks = said(found)["Tasks"]
     assert tasks.leans == leans
-    assert "over 3 fine-tuning seeds, corrected for all 4 comparisons" in tasks.text
-    assert "Each was pre-trained once" in tasks.text
+    assert "over 3 fine-tuning seeds, corrected for the 4 comparisons of these two (Holm)" in tasks.text
+    assert "Each was pre-trained once: this is about these two pre-trained models" in tasks.text
 
 
 def test_it_may_depend_on_the_task(tmp_path):
@@ -45,14 +46,19 @@ def test_it_may_depend_on_the_task(tmp_path):
             for model in ("standard", "shared"):
                 made.task_record(tmp_path, task, model, seed, wrong if model == ahead else 80 + seed % 2)
     found = gather([tmp_path])
-    assert headline(found).startswith("In these runs it depends on the task: separate weights are shown")
+    assert "it depends: separate weights are shown to do better on 1 of 2 tasks, shared weights on 1" in headline(found)
     assert said(found)["Tasks"].leans == "both"
     assert "standard is shown to be better on 1 (MRPC), shared on 1 (SST-2); none is left" in said(found)["Tasks"].text
 
 
-def test_one_seed_says_so(tmp_path):
+def test_of_one_run_each_nothing_is_said_to_be_shown(tmp_path):
     made.write_tasks(tmp_path, "standard", seeds=(1,))
-    assert "With one seed nothing is said about the noise of training." in said(gather([tmp_path]))["Tasks"].text
+    found = gather([tmp_path])
+    assert headline(found) == "Not answered by these records: not tested: one run of each."
+    tasks = said(found)["Tasks"]
+    assert tasks.text.startswith("4 tasks have scores of both, not tested: one run of each. The largest difference")
+    assert tasks.leans == "none"
+    assert "▼" not in sections(found)[1].tables[0].to_markdown().partition("\n\n")[0]
 
 
 def test_everything_there_is_has_a_statement(gathered):
@@ -86,27 +92,45 @@ def test_what_is_missing_is_said_with_the_command_that_makes_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("losses", "verdict", "leans"),
+    ("losses", "verdict", "leans", "headed"),
     [
-        ({"standard": (1.30, 1.31, 1.32), "shared": (1.60, 1.62, 1.61)}, "the difference is shown", "standard"),
-        ({"standard": (1.60, 1.62, 1.61), "shared": (1.30, 1.31, 1.32)}, "the difference is shown", "shared"),
-        ({"standard": (1.30, 1.50, 1.40), "shared": (1.45, 1.38, 1.40)}, "no difference is shown", "none"),
+        (
+            {"standard": (1.30, 1.31, 1.32), "shared": (1.60, 1.62, 1.61)},
+            "a difference is shown",
+            "standard",
+            "separate weights reach a lower validation loss (shared +0.300 nats, p < 0.001).",
+        ),
+        (
+            {"standard": (1.60, 1.62, 1.61), "shared": (1.30, 1.31, 1.32)},
+            "a difference is shown",
+            "shared",
+            "shared weights reach a lower validation loss (shared −0.300 nats, p < 0.001).",
+        ),
+        (
+            {"standard": (1.30, 1.50, 1.40), "shared": (1.45, 1.38, 1.40)},
+            "no difference is shown",
+            "none",
+            "no difference in validation loss is shown (shared +0.010 nats, p 0.910).",
+        ),
     ],
 )
-def test_several_pre_trainings_are_tested(tmp_path, losses, verdict, leans):
+def test_several_pre_trainings_are_tested(tmp_path, losses, verdict, leans, headed):
     for operator, values in losses.items():
         for seed, loss in enumerate(values, start=1):
             made.write_run(tmp_path / operator / f"seed-{seed}", operator, loss, seed)
-    statement = said(gather([tmp_path]))["Pre-training loss"]
-    assert f"Over 3 seeds {verdict}" in statement.text
-    assert statement.leans == leans
+    found = gather([tmp_path])
+    primary, loss = (said(found)[topic] for topic in ("Primary comparison", "Pre-training loss"))
+    assert f"over 3 pre-trainings: {verdict}" in primary.text
+    assert primary.leans == leans
+    assert "means of 3 seeds; tested above" in loss.text  # and has no verdict of its own
+    assert headline(found) == f"In these runs {headed}"
 
 
 def test_what_the_design_can_show_is_said(tmp_path):
     made.write_tasks(tmp_path, "none")
     text = said(gather([tmp_path]))["Tasks"].text
-    assert "The largest difference (shared − standard), M" in text
-    assert "(interval not corrected), is not shown either." in text
+    assert "The largest difference (shared − standard) is M" in text
+    assert "(interval not corrected), and is not shown." in text
     # Student's t with 2 degrees of freedom at 0.05 / 4, two-sided, is 8.86; over the root of 3 seeds
     assert "with 3 seeds and 4 comparisons" in text
     assert "more than 5.1 times its standard deviation" in text
@@ -171,7 +195,9 @@ def test_several_pretrainings_are_what_is_counted(tmp_path):
     write_rounds(tmp_path, finetunings=5)
     statements = said(gather([tmp_path]))
     text = statements["Tasks"].text
-    assert "over examples and over 3 pre-trainings (5 fine-tunings), corrected for all 3 comparisons" in text
+    assert (
+        "over examples and over 3 pre-trainings (5 fine-tunings), corrected for the 3 comparisons of these two" in text
+    )
     # Student's t with 2 degrees of freedom at 0.05 / 3, two-sided, is 7.65; over the root of 3
     assert "with 3 pre-trainings and 3 comparisons" in text
     assert "more than 4.4 times its standard deviation over pre-trainings" in text
@@ -184,7 +210,7 @@ def test_the_primary_comparison_is_named_where_there_are_several_pretrainings(tm
     write_rounds(tmp_path)
     one = said(gather([tmp_path]))["Primary comparison"]
     assert "shared against standard on validation loss and on the mean score" in one.text
-    assert "corrected for the two (Holm); all other comparisons are secondary" in one.text
+    assert "corrected for the two (Holm; intervals are not); all other comparisons are secondary" in one.text
     assert "Validation loss +0.313 nats [" in one.text  # 0.34, 0.3 and 0.3
     # 10 + seed more rows of 200: 6.25, 6.75 and 7.25 points as means of seeds 1 and 4, 2 and 5, 3 and 6
     assert "Mean score over 3 tasks −6.75 points [" in one.text
@@ -258,4 +284,88 @@ def test_studies_alone_find_the_pretraining_beside_their_models(tmp_path):
             records.append(record | {"model_path": str(tmp_path / f"tasks/mnli/{model}/seed-{seed}/model")})
     assert {(one.pretrainings, one.seeds) for one in noise_comparisons(records)} == {(2, 4)}
     moved = [record | {"model_path": "elsewhere/model"} for record in records]
-    assert {(one.pretrainings, one.seeds) for one in noise_comparisons(moved)} == {(1, 4)}
+    assert {one.verdict for one in noise_comparisons(moved)} == {
+        "not tested: it is not known which runs are of one pre-training"
+    }
+
+
+def test_records_of_a_study_alone_find_the_pretrainings_too(tmp_path):
+    """Without the fine-tunings among the records, four fine-tunings of two pre-trainings would look like four runs."""
+    write_rounds(tmp_path, finetunings=4, pretrainings=2)
+    for model in ("standard", "shared"):
+        for seed in range(1, 5):
+            made.noise_record(tmp_path / "noise", "mnli", model, seed, 10.0 + seed)
+            path = tmp_path / f"tasks/mnli/{model}/seed-{seed}/model"
+            rewrite(
+                tmp_path / f"noise/mnli/{model}/seed-{seed}.json",
+                lambda one, path=path: one.update(model_path=str(path)),
+            )
+    both, alone = gather([tmp_path]).noise_comparisons, gather([tmp_path / "noise"]).noise_comparisons
+    assert [(one.pretrainings, one.p_seeds, one.verdict) for one in alone] == [
+        (one.pretrainings, one.p_seeds, one.verdict) for one in both
+    ]
+
+
+def planned(folder, **other):
+    plan = {"study": "planned", "operators": ["standard", "shared"], "tasks": list(made.TASKS)}
+    made.write(folder / "planned.json", plan | {"pretraining_seeds": 3, "finetuning_seeds": 6} | other)
+
+
+def test_nothing_is_shown_before_all_that_was_planned_is_there(tmp_path):
+    write_rounds(tmp_path)
+    whole = headline(gather([tmp_path]))
+    planned(tmp_path)
+    assert headline(gather([tmp_path])) == whole
+    assert whole.startswith("In these runs separate weights reach a lower validation loss (shared +0.313 nats, p 0.00")
+    (tmp_path / "runs/shared/seed-3/run.json").unlink()
+    for task in made.TASKS:
+        for seed in (3, 6):
+            (tmp_path / f"tasks/{task}/shared/seed-{seed}/record.json").unlink()
+    found = gather([tmp_path])
+    begins = "Not answered yet: 5 of 6 planned pre-trainings and 30 of 36 planned fine-tunings are there, and the tests"
+    assert headline(found).startswith(begins)
+    assert "Validation loss: shared +0.320 nats." in headline(found)
+    statements = said(found)
+    assert statements["Primary comparison"].leans == statements["Tasks"].leans == "none"
+    assert "So far, not tested yet (5 of 6 planned" in statements["Primary comparison"].text
+    assert "not tested yet" in statements["Tasks"].text
+    page = "".join(table.to_markdown() for section in sections(found) for table in section.tables)
+    assert "▼ |" not in page
+    assert "Differences from standard are not tested yet." in page
+
+
+def test_a_task_that_was_not_begun_is_not_waited_for_and_in_no_mean(tmp_path):
+    write_rounds(tmp_path)
+    planned(tmp_path, tasks=[*made.TASKS, "cola"])
+    found = gather([tmp_path])
+    assert found.waits_for is None
+    assert "Mean score" not in said(found)["Primary comparison"].text  # that of the four that were named
+
+
+def test_runs_that_diverged_are_counted_and_not_waited_for(tmp_path):
+    write_rounds(tmp_path)
+    planned(tmp_path)
+    (tmp_path / "runs/shared/seed-3/summary.json").write_text('{"diverged": "the loss is nan", "identity": "x"}')
+    for task in made.TASKS:
+        for seed in (3, 6):
+            (tmp_path / f"tasks/{task}/shared/seed-{seed}/record.json").unlink()
+    made.write(tmp_path / "tasks/sst2/shared/seed-5/record.json", {"diverged": "the loss is nan", "identity": "x"})
+    found = gather([tmp_path])
+    assert found.waits_for is None
+    text = said(found)["What was run"].text
+    assert "Diverged, and so in no table and no test: 1 × pre-training of shared, 1 × fine-tuning of shared." in text
+
+
+def test_a_task_that_is_only_reported_is_in_no_mean(tmp_path):
+    write_rounds(tmp_path)
+    before = said(gather([tmp_path]))["Primary comparison"].text
+    for seed in range(1, 7):
+        for operator in ("standard", "shared"):
+            sha = {"model_sha256": f"{operator}-{(seed - 1) % 3 + 1}"}
+            made.task_record(tmp_path / "tasks", "wnli", operator, seed, 100 + 20 * (operator == "shared"), **sha)
+    found = gather([tmp_path])
+    assert said(found)["Primary comparison"].text == before
+    (measures,) = [table for table in sections(found)[1].tables if "two measures" in table.title]
+    assert measures.rows[0][0] == "standard"
+    assert measures.rows[1][2] == "+0.313"
+    assert measures.rows[1][4] == "−6.75"

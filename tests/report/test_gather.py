@@ -20,6 +20,7 @@ def test_every_study_is_found_by_what_its_records_hold(results, gathered):
         "inspect": 2,
         "ablations": 1,
         "variants": 4,
+        "planned": 0,
     }
     assert list(gathered.models) == ["standard", "shared"]
     assert gathered.pocket

@@ -1,10 +1,12 @@
 import json
 
+import numpy as np
 import pytest
 import yaml
 from scipy import stats
 
 from triune.errors import TriuneError
+from triune.evaluation.over_seeds import pooled_tests
 from triune.evaluation.significance import holm
 from triune.studies.ablations import Ablations, Variant, ablation_cells, check_lists, load_ablations, write_ablations
 
@@ -43,11 +45,11 @@ def test_a_variant_is_tested_against_what_it_is_compared_with(tmp_path):
     record = write_ablations(listed({"shared-rotary": "rotary"}), [1, 2, 3], tmp_path)
     plain = write_ablations(listed({}), [1, 2, 3], tmp_path)
     p = {one["name"]: one["p_holm"] for one in record["variants"]}
-    by_hand = {
-        name: stats.ttest_rel(LOSSES[name], LOSSES[other]).pvalue
-        for name, other in (("rotary", "standard"), ("shared", "standard"), ("shared-rotary", "rotary"))
-    }
-    assert [p[name] for name in by_hand] == pytest.approx(holm(list(by_hand.values())))
+    losses = {name: np.array(values) for name, values in LOSSES.items()}
+    both = pooled_tests(np.stack([losses[name] - losses["standard"] for name in ("rotary", "shared")]))
+    alone = stats.ttest_rel(losses["shared-rotary"], losses["rotary"]).pvalue
+    by_hand = holm([both[0].p, both[1].p, alone])
+    assert [p[name] for name in ("rotary", "shared", "shared-rotary")] == pytest.approx(by_hand)
     assert p["standard"] is None
     assert [one.get("against") for one in record["variants"]] == [None, None, None, "rotary"]
     assert record["identity"] == plain["identity"]

@@ -54,6 +54,7 @@ class Task:
     hub: Hub | None = None
     server_files: Mapping[str, str] = field(default_factory=dict, hash=False)  # of the GLUE test server, by split
     allow_empty: bool = False
+    in_mean: bool = True  # of the primary comparison; WNLI's development set is adversarial to its training set
 
     def __post_init__(self) -> None:
         if self.kind not in METRICS:

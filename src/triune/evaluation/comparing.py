@@ -17,6 +17,10 @@ RECORD = "record.json"
 DEV = "dev.json"
 SCORES = "scores.json"
 REFERENCE = "standard"
+SHARED = "shared"
+# The comparison that all of this is about is corrected by itself, so that other operators do not cost it power.
+QUESTION = f"{SHARED} against {REFERENCE}"
+OTHERS = "others"
 
 Started = dict[tuple[str, str, int], Any]  # by task, model and seed of a fine-tuning: the pre-trained model
 
@@ -42,7 +46,7 @@ def read_records(out: Path) -> list[dict[str, Any]]:
 
 
 def compare_records(out: Path, records: Sequence[dict[str, Any]], reference: str | None = None) -> list[Comparison]:
-    """Every other model against the reference on every task, over the seeds that both have, Holm-corrected together."""
+    """Every other model against the reference on every task, over the seeds that both have, Holm-corrected."""
     models = list(dict.fromkeys(record["model"] for record in records))
     if reference is None:
         reference = REFERENCE if REFERENCE in models else models[0]
@@ -57,8 +61,12 @@ def compare_records(out: Path, records: Sequence[dict[str, Any]], reference: str
             ours, theirs = by_cell.get((task, model), {}), by_cell.get((task, reference), {})
             seeds = sorted(ours.keys() & theirs.keys())
             if model != reference and seeds:
-                pairs.append(_pair(out, [theirs[seed] for seed in seeds], [ours[seed] for seed in seeds]))
+                pairs.append(_pair(out, [theirs[seed] for seed in seeds], [ours[seed] for seed in seeds], seeds))
     return compare_all(pairs) if pairs else []
+
+
+def family_of(*operators_of_pair: str) -> str:
+    return QUESTION if set(operators_of_pair) == {REFERENCE, SHARED} else OTHERS
 
 
 def started_from(finetuned: Sequence[dict[str, Any]]) -> Started:
@@ -86,7 +94,7 @@ def write_scores(out: Path, records: Sequence[dict[str, Any]], comparisons: Sequ
     return out / SCORES
 
 
-def _pair(out: Path, reference: list[dict[str, Any]], model: list[dict[str, Any]]) -> Paired:
+def _pair(out: Path, reference: list[dict[str, Any]], model: list[dict[str, Any]], seeds: list[int]) -> Paired:
     one = model[0]
     sides = [[_kept(out, record) for record in side] for side in (reference, model)]
     if len({ids_sha256(kept["ids"]) for side in sides for kept in side}) > 1:
@@ -98,7 +106,18 @@ def _pair(out: Path, reference: list[dict[str, Any]], model: list[dict[str, Any]
         metric, name, labels, scale = one["metric"], "predictions", first["labels"], None
     values = [[[v * scale for v in kept[name]] if scale else kept[name] for kept in side] for side in sides]
     groups = groups_of(*([record.get("model_sha256") for record in side] for side in (reference, model)))
-    return Paired(one["task_title"], metric, reference[0]["model"], one["model"], values[0], values[1], labels, groups)
+    return Paired(
+        one["task_title"],
+        metric,
+        reference[0]["model"],
+        one["model"],
+        values[0],
+        values[1],
+        labels,
+        groups,
+        seeds,
+        family_of(reference[0]["operator"], one["operator"]),
+    )
 
 
 def _kept(out: Path, record: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Is a difference between two models on one task real? Tests over examples, over seeds, and over both."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -10,14 +10,17 @@ import numpy as np
 from triune.errors import TriuneError
 from triune.evaluation.grouping import drawn_weights, means_of_groups, weights_of_seeds
 from triune.evaluation.metrics import METRICS, Array, Metric, checked, metric_named
+from triune.evaluation.over_seeds import EQUAL, Difference, pooled_tests
 from triune.evaluation.weighted import weighted_scorer
 
 RESAMPLES = 2_000
 ALPHA = 0.05
 ONE_SEED = "one seed: nothing is said about training noise"
+NOT_TESTED = "not tested: one run of each"
+UNKNOWN_ORIGIN = "not tested: it is not known which runs are of one pre-training"
 
 _WEIGHTS_AT_ONCE = 2_000_000  # resamples × examples held in memory together
-_EQUAL = 1e-9  # percentage points: differences closer than this differ by rounding only
+_HALF_OF_NORMAL = 1.96  # standard deviations: half of a 95 % interval
 _SCORES = Metric("mean", "mean of the examples' scores", "numbers")
 
 
@@ -30,6 +33,9 @@ class Paired:
 
     `groups` says which pre-training each seed is of (`grouping.groups_of`). With several, pre-trainings are the sample
     and weigh the same, however many fine-tunings each has; with one, or where it is not said, the seeds are.
+
+    Pairs of one task, with one A and the same `numbers` (of the seeds), are tested over seeds together. Those of one
+    `family` are corrected together.
     """
 
     task: str
@@ -40,6 +46,9 @@ class Paired:
     predictions_b: Any
     labels: Any = None
     groups: Any = None
+    numbers: Sequence[int] | None = None
+    family: str = ""
+    known_origin: bool = True  # False where it is not known which pre-training each seed is of
     pretrainings: int = field(init=False, default=1)
 
     def __post_init__(self) -> None:
@@ -97,15 +106,6 @@ class Paired:
         return self.predictions_a, self.predictions_b
 
 
-@dataclass
-class Difference:
-    """B − A, with what a test says of it; None where it cannot be told."""
-
-    effect: float
-    interval: tuple[float, float] | None
-    p: float | None
-
-
 def paired_bootstrap(pair: Paired, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
     """Seeds and examples are both drawn anew, the same for A and B: 95 % percentile interval and two-sided p."""
     difference = _difference_scorer(pair)
@@ -117,19 +117,29 @@ def paired_bootstrap(pair: Paired, resamples: int = RESAMPLES, seed: int = 0) ->
         ]
     )
     low, high = np.percentile(effects, [2.5, 97.5])
-    tail = min((effects <= _EQUAL).sum(), (effects >= -_EQUAL).sum())
+    tail = min((effects <= EQUAL).sum(), (effects >= -EQUAL).sum())
     p = min(1.0, 2 * (int(tail) + 1) / (resamples + 1))
     return Difference(float(pair.independent_differences().mean()), (float(low), float(high)), p)
 
 
-def permutation_test(pair: Paired, permutations: int = RESAMPLES, seed: int = 0) -> float:
-    """Two-sided p when A and B are swapped on examples at random, the same swaps in all seeds."""
+@dataclass
+class Swapped:
+    """What swapping A and B on examples at random says of B − A."""
+
+    p: float  # two-sided
+    spread: float  # standard deviation of B − A over swaps: what the choice of examples alone does
+
+
+def permutation_test(pair: Paired, permutations: int = RESAMPLES, seed: int = 0) -> Swapped:
+    """A and B are swapped on examples at random, the same swaps in all seeds."""
     effect = _effect_of_swaps(pair)
     swaps_PN = _swaps(seed, permutations, pair.examples)
-    effects = [effect(swaps_PN[part].astype(np.float64)) for part in _chunks(permutations, 2 * pair.examples)]
+    effects = np.concatenate(
+        [effect(swaps_PN[part].astype(np.float64)) for part in _chunks(permutations, 2 * pair.examples)]
+    )
     observed = abs(effect(np.zeros((1, pair.examples)))[0])
-    as_far = np.abs(np.concatenate(effects)) >= observed - _EQUAL
-    return (int(as_far.sum()) + 1) / (permutations + 1)
+    as_far = np.abs(effects) >= observed - EQUAL
+    return Swapped((int(as_far.sum()) + 1) / (permutations + 1), float(np.sqrt((effects**2).mean())))
 
 
 # All pairs of one size meet the same resamples: a study has dozens, and drawing them takes longer than scoring them.
@@ -195,30 +205,21 @@ def _effect_of_swaps(pair: Paired) -> Callable[[Array], Array]:
     return effect
 
 
-def seed_test(pair: Paired) -> Difference:
-    """Paired t test over seeds, or over pre-trainings where there are several, with its 95 % interval.
+def seed_tests(pairs: Sequence[Paired]) -> list[Difference]:
+    """For each pair a t test over seeds, or over pre-trainings where there are several, with its 95 % interval.
 
-    Interval and p are None with fewer than two seeds.
+    Pairs of one task with the same A and the same runs are tested together. Interval and p are None with fewer than
+    two runs.
     """
-    return differences_test(pair.independent_differences())
-
-
-def differences_test(differences: Array) -> Difference:
-    """One difference a seed, all independent: is their mean zero?
-
-    Where all seeds differ by exactly the same amount (small development sets), a t test would claim certainty. Then p
-    is that of the sign test, 2^(1 − seeds), or 1 for no difference at all, and there is no interval.
-    """
-    from scipy import stats
-
-    effect = float(differences.mean())
-    if len(differences) < 2:
-        return Difference(effect, None, None)
-    if np.ptp(differences) <= _EQUAL:
-        return Difference(effect, None, 1.0 if abs(effect) <= _EQUAL else 2.0 ** (1 - len(differences)))
-    result = stats.ttest_1samp(differences, 0.0)
-    interval = result.confidence_interval(0.95)
-    return Difference(effect, (float(interval.low), float(interval.high)), float(result.pvalue))
+    found: dict[int, Difference] = {}
+    together: dict[Hashable, list[int]] = {}
+    for place, pair in enumerate(pairs):
+        same = None if pair.numbers is None else (pair.task, pair.metric, pair.a, *pair.numbers, *pair.groups.tolist())
+        together.setdefault(same or ("alone", place), []).append(place)
+    for places in together.values():
+        differences = np.stack([pairs[place].independent_differences() for place in places])
+        found |= dict(zip(places, pooled_tests(differences), strict=True))
+    return [found[place] for place in range(len(pairs))]
 
 
 def mcnemar(pair: Paired) -> float | None:
@@ -255,18 +256,21 @@ class Comparison:
     a: str
     b: str
     effect: float  # B − A, in percentage points, mean over seeds, or over the means of pre-trainings
-    interval: tuple[float, float]  # 95 %, bootstrap over seeds and examples
+    interval: tuple[float, float]  # 95 %, the wider of those over runs and over examples
     p_examples: float
     p_bootstrap: float
     p_seeds: float | None
     p_mcnemar: float | None
     seeds: int
     examples: int
-    p: float  # the larger of p_examples and p_seeds: a real difference overcomes both kinds of noise
-    p_holm: float
+    p: float | None  # the larger of p_examples and p_seeds: a real difference overcomes both kinds of noise
+    p_holm: float | None
     better: str | None  # the model that is shown to be better, if one is
     verdict: str
     pretrainings: int = 1  # where there are several, p_seeds is over them
+    freedom: int | None = None  # of Student's t in p_seeds
+    family: str = ""
+    corrected_for: int = 0  # comparisons of the family
 
     def to_dict(self) -> dict[str, Any]:
         values = {**asdict(self), "interval": list(self.interval)}
@@ -283,45 +287,51 @@ class Comparison:
 def compare_all(
     pairs: Sequence[Paired], resamples: int = RESAMPLES, seed: int = 0, alpha: float = ALPHA
 ) -> list[Comparison]:
-    """Every pair tested, p values corrected (Holm) over all of them, each with a verdict in words."""
+    """Every pair tested, p values corrected (Holm) over those of a family, each with a verdict in words.
+
+    Single runs are not tested: how far two trainings of one kind are apart cannot be told from them.
+    """
     # A permutation p cannot fall below 1/(permutations + 1): a large family needs more, to pass the correction at all.
     permutations = max(resamples, int(np.ceil(2 * len(pairs) / alpha)))
-    compared = [_compare(pair, resamples, permutations, seed) for pair in pairs]
-    for comparison, p_holm in zip(compared, holm([comparison.p for comparison in compared]), strict=True):
-        comparison.p_holm = p_holm
-        if p_holm < alpha:
-            comparison.better = comparison.b if comparison.effect > 0 else comparison.a
-        comparison.verdict = f"{comparison.better} better" if comparison.better else "no difference shown"
-        if comparison.seeds < 2:
-            comparison.verdict += f" ({ONE_SEED})"
+    over_seeds = seed_tests(pairs)
+    compared = [_compare(*one, resamples, permutations, seed) for one in zip(pairs, over_seeds, strict=True)]
+    for family in dict.fromkeys(one.family for one in compared):
+        tested = [one for one in compared if one.family == family and one.p is not None]
+        for one, p_holm in zip(tested, holm([one.p for one in tested if one.p is not None]), strict=True):
+            one.p_holm, one.corrected_for = p_holm, len(tested)
+            if p_holm < alpha:
+                one.better = one.b if one.effect > 0 else one.a
+            one.verdict = f"{one.better} better" if one.better else "no difference shown"
     return compared
 
 
-def _compare(pair: Paired, resamples: int, permutations: int, seed: int) -> Comparison:
+def _compare(pair: Paired, over_seeds: Difference, resamples: int, permutations: int, seed: int) -> Comparison:
+    swapped = permutation_test(pair, permutations, seed)
     bootstrap = paired_bootstrap(pair, resamples, seed)
-    over_seeds = seed_test(pair).p
-    over_examples = permutation_test(pair, permutations, seed)
-    assert bootstrap.interval is not None
     assert bootstrap.p is not None
-    p = over_examples if over_seeds is None else max(over_examples, over_seeds)
+    half = _HALF_OF_NORMAL * swapped.spread
+    if over_seeds.interval is not None:
+        half = max(half, over_seeds.interval[1] - over_seeds.effect)
     return Comparison(
         task=pair.task,
         metric=pair.metric,
         a=pair.a,
         b=pair.b,
-        effect=bootstrap.effect,
-        interval=bootstrap.interval,
-        p_examples=over_examples,
+        effect=over_seeds.effect,
+        interval=(over_seeds.effect - half, over_seeds.effect + half),
+        p_examples=swapped.p,
         p_bootstrap=bootstrap.p,
-        p_seeds=over_seeds,
+        p_seeds=over_seeds.p if pair.known_origin else None,
         p_mcnemar=mcnemar(pair),
         seeds=pair.seeds,
         examples=pair.examples,
-        p=p,
-        p_holm=p,
+        p=max(swapped.p, over_seeds.p) if over_seeds.p is not None and pair.known_origin else None,
+        p_holm=None,
         better=None,
-        verdict="",
+        verdict=NOT_TESTED if pair.known_origin else UNKNOWN_ORIGIN,
         pretrainings=pair.pretrainings,
+        freedom=over_seeds.freedom,
+        family=pair.family,
     )
 
 

@@ -6,9 +6,9 @@ from statistics import mean
 from typing import Any
 
 from triune.evaluation.comparing import REFERENCE
-from triune.evaluation.significance import ALPHA, Comparison, Paired, seed_test
+from triune.evaluation.significance import ALPHA, Comparison
 from triune.report.answer_ablations import ablations_statement
-from triune.report.answer_primary import primary_statement
+from triune.report.answer_primary import primary, primary_headline, primary_statement
 from triune.report.answer_time import time_statement
 from triune.report.gather import Gathered, gather
 from triune.report.scores import signed
@@ -17,8 +17,8 @@ from triune.report.statement import (
     Statement,
     Tally,
     counted,
+    is_of_one_pretraining,
     model_pair,
-    p_value,
     rest,
     some,
     statement,
@@ -28,6 +28,8 @@ from triune.report.statement import (
 Record = dict[str, Any]
 
 QUESTION = "Does self-attention need separate weights?"
+ONCE = "Each was pre-trained once, so this is about two models and not yet about two kinds of attention:"
+OF_TWO_MODELS = "Each was pre-trained once: this is about these two pre-trained models, not yet about the two kinds."
 
 
 def short_answer(roots: Sequence[Path], found: Gathered | None = None) -> list[str]:
@@ -37,30 +39,40 @@ def short_answer(roots: Sequence[Path], found: Gathered | None = None) -> list[s
 
 
 def headline(found: Gathered) -> str:
-    pair = model_pair(found)
-    tally = tally_of(found.comparisons, pair) if pair else None
-    if pair is None or tally is None or not tally.count:
+    pair, known = model_pair(found), primary(found)
+    tested = [one for one in found.comparisons if pair and {one.a, one.b} == set(pair)]
+    if pair is None or not (tested or known):
         return "Not answered by these records: they hold no scores of both a standard and a shared model."
+    if found.waits_for:
+        so_far = "".join(f" {one.what}: {pair[1]} {one.effect}." for one in known.measures) if known else ""
+        return f"Not answered yet: {found.waits_for} are there, and the tests wait for all of them.{so_far}"
+    tally = tally_of(tested, pair)
+    if known:
+        return " ".join([primary_headline(known), *([f"By task, {_by_task(tally)}."] if tally.count else [])])
+    if not tally.count:
+        return f"Not answered by these records: {tested[0].verdict}."
+    return f"{ONCE} {_by_task(tally)}." if is_of_one_pretraining(tested) else f"In these runs {_by_task(tally)}."
+
+
+def _by_task(tally: Tally) -> str:
     tasks = f"{tally.count} task{'' if tally.count == 1 else 's'}"
-    ahead = {name: f"{len(getattr(tally, name))} of {tasks}" for name in ("standard", "shared")}
     if tally.leans == "standard":
         return (
-            f"In these runs separate weights are shown to do better on {ahead['standard']} and shared weights on none; "
-            f"{rest(tally)}."
+            f"separate weights are shown to do better on {len(tally.standard)} of {tasks} and shared weights on none; "
+            f"{rest(tally)}"
         )
     if tally.leans == "shared":
         return (
-            f"In these runs shared weights are shown to do better on {ahead['shared']} and separate weights on none; "
-            f"{rest(tally)}."
+            f"shared weights are shown to do better on {len(tally.shared)} of {tasks} and separate weights on none; "
+            f"{rest(tally)}"
         )
     if tally.leans == "both":
         return (
-            f"In these runs it depends on the task: separate weights are shown to do better on {ahead['standard']}, "
-            f"shared weights on {len(tally.shared)}; {rest(tally)}."
+            f"it depends: separate weights are shown to do better on {len(tally.standard)} of {tasks}, shared weights "
+            f"on {len(tally.shared)}; {rest(tally)}"
         )
     return (
-        f"Undecided in these runs: on none of {tasks} is a difference between separate and shared weights shown. That "
-        "does not make them equal."
+        f"a difference between separate and shared weights is shown on none of {tasks}, which does not make them equal"
     )
 
 
@@ -95,7 +107,18 @@ def _what_was_run(found: Gathered) -> Statement:
         )
     elif any(one["subset"] for one in found["finetuning"]):
         said += ". Some tasks are subsets of the official data"
+    said += f". {lost}" if (lost := _diverged(found)) else ""
     return Statement("What was run", f"{said}.", "methods", "fact" if runs else "missing")
+
+
+def _diverged(found: Gathered) -> str:
+    """An operator must not be judged by its better runs alone without a word."""
+    counts: dict[str, int] = {}
+    for one in found.diverged:
+        kind = "pre-training" if len(one) == 2 else "fine-tuning"
+        counts[f"{kind} of {one[-2]}"] = counts.get(f"{kind} of {one[-2]}", 0) + 1
+    lost = ", ".join(f"{count} × {what}" for what, count in counts.items())
+    return f"Diverged, and so in no table and no test: {lost}" if lost else ""
 
 
 def _parameters(found: Gathered) -> Statement:
@@ -136,29 +159,20 @@ def _loss(found: Gathered) -> Statement:
     # Seeds that one of them lacks would be in one mean and not in the other.
     a, b = (mean(one[seed] for seed in seeds) if seeds else mean(one.values()) for one in losses)
     difference = f"{'+' if b > a else '−'}{abs(b - a):.3f}"
-    said = f"Validation loss {b:.3f} nats with {pair[1]}, {a:.3f} with {pair[0]} ({difference})."
-    if len(seeds) < 2:
-        what = "One pre-training run of each"
-        if max(map(len, losses)) > 1:
-            what = f"Of seed {seeds[0]}, the only one of both" if seeds else "Means of different seeds"
-        return Statement("Pre-training loss", f"{said} {what}: no significance can be told.", "figure-2")
-    sides = [[[one[seed]] for seed in seeds] for one in losses]
-    p = seed_test(Paired("validation loss", "mean", pair[0], pair[1], sides[0], sides[1])).p
-    shown = p is not None and p < ALPHA
-    verdict = "the difference is shown" if shown else "no difference is shown"
-    leans = "none" if not shown else "standard" if a < b else "shared"
-    return Statement(
-        "Pre-training loss",
-        f"{said} Over {len(seeds)} seeds {verdict} (paired t test, p {p_value(p)}).",
-        "figure-2",
-        leans,
-    )
+    said = f"Validation loss {b:.3f} nats with {pair[1]}, {a:.3f} with {pair[0]} ({difference})"
+    if len(seeds) > 1:
+        tested = "not tested yet" if found.waits_for else "tested above"
+        return Statement("Pre-training loss", f"{said}, means of {len(seeds)} seeds; {tested}.", "figure-2", "fact")
+    what = "One pre-training run of each"
+    if max(map(len, losses)) > 1:
+        what = f"Of seed {seeds[0]}, the only one of both" if seeds else "Means of different seeds"
+    return Statement("Pre-training loss", f"{said}. {what}: no significance can be told.", "figure-2")
 
 
 def _tasks(found: Gathered) -> Statement:
     pair = model_pair(found)
-    tally = tally_of(found.comparisons, pair) if pair else Tally([], [], [])
-    if pair is None or not tally.count:
+    tested = [one for one in found.comparisons if pair and {one.a, one.b} == set(pair)]
+    if pair is None or not tested:
         return statement(
             "Tasks",
             [],
@@ -166,33 +180,32 @@ def _tasks(found: Gathered) -> Statement:
             "triune finetune MODEL... --task glue --seeds 3 --out OUT",
             models=_models(found, "finetuning"),
         )
-    tested = [one for one in found.comparisons if {one.a, one.b} == set(pair)]
-    seeds, pretrainings = min(one.seeds for one in tested), max(one.pretrainings for one in tested)
-    over = f"{seeds} fine-tuning seed{'' if seeds == 1 else 's'}"
+    tally = tally_of(tested, pair)
+    largest = _largest(tested, pair)
+    if not any(one.p is not None for one in tested):
+        return Statement("Tasks", f"{len(tested)} tasks have scores of both, {tested[0].verdict}. {largest}", "table-1")
+    pretrainings = max(one.pretrainings for one in tested)
+    over = f"{_span(one.seeds for one in tested)} fine-tuning seeds"
     if pretrainings > 1:
         over = f"{_span(one.pretrainings for one in tested)} pre-trainings "
         over += f"({_span(one.seeds for one in tested)} fine-tunings)"
     text = (
         f"{counted(tally, pair)} Tested over examples and over {over}, "
-        f"corrected for all {len(found.comparisons)} comparisons (Holm)."
+        f"corrected for the {max(one.corrected_for for one in tested)} comparisons of these two (Holm). {largest}"
     )
-    text += f" {_largest(tested, pair)}"
-    if pretrainings > 1:
-        text += f" {_power(pretrainings, len(found.comparisons), 'pre-trainings')}"
-    elif seeds > 1:
-        text += f" {_power(seeds, len(found.comparisons))}"
-    else:
-        text += " With one seed nothing is said about the noise of training."
-    return Statement("Tasks", text + _pretrained_once(found, tested, pair), "table-1", tally.leans)
+    if limit := _power(tested, "pre-trainings" if pretrainings > 1 else "seeds"):
+        text += f" {limit}"
+    return Statement("Tasks", text + _pretrained_once(tested), "table-1", tally.leans)
 
 
-def _pretrained_once(found: Gathered, tested: Sequence[Comparison], pair: tuple[str, str]) -> str:
-    once = [label for label in pair if _checkpoints(found, label) == 1]
-    if len(once) == 2:
-        return " Each was pre-trained once: this is about these two pre-trained models, not yet about the two kinds."
+def _pretrained_once(tested: Sequence[Comparison]) -> str:
+    if is_of_one_pretraining(tested):
+        return f" {OF_TWO_MODELS}"
     if tasks := [one.task for one in tested if one.pretrainings == 1]:
-        where = "" if len(tasks) == len(tested) else f" on {', '.join(tasks)}"
-        return f" The test{where} is over fine-tunings of one pre-training: it is about that, not yet about the kinds."
+        return (
+            f" The test on {', '.join(tasks)} is over fine-tunings of one pre-training: it is about that, not yet "
+            "about the kinds."
+        )
     return ""
 
 
@@ -207,19 +220,26 @@ def _largest(tested: Sequence[Comparison], pair: tuple[str, str]) -> str:
     turn = 1 if one.b == pair[1] else -1
     low, high = sorted(turn * end for end in one.interval)
     what = (
-        f"The largest difference ({pair[1]} − {pair[0]}), {one.task} {signed(turn * one.effect)} [{signed(low)}, "
-        f"{signed(high)}] (interval not corrected), is "
+        f"The largest difference ({pair[1]} − {pair[0]}) is {one.task} {signed(turn * one.effect)} [{signed(low)}, "
+        f"{signed(high)}] (interval not corrected)"
     )
-    return what + ("shown." if one.better else "not shown." if len(tested) == 1 else "not shown either.")
+    if one.p is None:
+        return f"{what}."
+    return what + (", and is shown." if one.better else ", and is not shown.")
 
 
-def _power(seeds: int, comparisons: int, what: str = "seeds") -> str:
-    """What the test over seeds asks of the clearest of the differences, which Holm corrects by their number."""
+def _power(tested: Sequence[Comparison], what: str) -> str:
+    """What the test over runs asks of the clearest of the differences, which Holm corrects by their number."""
     from scipy import stats
 
-    factor = stats.t.ppf(1 - ALPHA / (2 * comparisons), seeds - 1) / seeds**0.5
+    clearest = max(tested, key=lambda one: (one.pretrainings, one.seeds, one.freedom or 0))
+    runs = clearest.pretrainings if clearest.pretrainings > 1 else clearest.seeds
+    if clearest.freedom is None:
+        return ""
+    count = clearest.corrected_for
+    factor = stats.t.ppf(1 - ALPHA / (2 * count), clearest.freedom) / runs**0.5
     return (
-        f"The design sets a limit: with {seeds} {what} and {comparisons} comparison{'' if comparisons == 1 else 's'} "
+        f"The design sets a limit: with {runs} {what} and {count} comparison{'' if count == 1 else 's'} "
         f"even the clearest difference is shown only if its mean is more than {factor:.1f} times its standard "
         f"deviation over {what}."
     )
@@ -229,24 +249,22 @@ def _models(found: Gathered, study: str) -> list[str]:
     return [record["model"] for record in found[study]]
 
 
-def _checkpoints(found: Gathered, label: str) -> int:
-    return len({one.get("model_sha256") for one in found["finetuning"] if one["model"] == label})
-
-
 def _noise(found: Gathered) -> Statement:
     pair = model_pair(found)
-    tally = tally_of(found.noise_comparisons, pair) if pair else Tally([], [], [])
-    if pair is None or not tally.count:
+    tested = [one for one in found.noise_comparisons if pair and {one.a, one.b} == set(pair)]
+    if pair is None or not tested:
         return statement(
             "Noise", [], "table-5", "triune noise MODEL --task TASK --out OUT", models=_models(found, "noise")
         )
-    a, b = pair
-    text = f"What is lost under noise was compared for {tally.count} pairs of a task and a kind of noise: "
+    (a, b), tally = pair, tally_of(tested, pair)
+    text = f"What is lost under noise was compared for {len(tested)} pairs of a task and a kind of noise"
+    if not any(one.p is not None for one in tested):
+        return Statement("Noise", f"{text}, {tested[0].verdict}.", "table-5")
     if tally.leans == "none":
-        text += f"for none is a difference between {a} and {b} shown."
+        text += f": for none is a difference between {a} and {b} shown."
     else:
-        text += f"{b} is shown to lose less in {some(tally.shared)}, {a} in {some(tally.standard)}; {rest(tally)}."
-    return Statement("Noise", text, "table-5", tally.leans)
+        text += f": {b} is shown to lose less in {some(tally.shared)}, {a} in {some(tally.standard)}; {rest(tally)}."
+    return Statement("Noise", text + _pretrained_once(tested), "table-5", tally.leans)
 
 
 def _transfer(found: Gathered) -> Statement:
@@ -258,10 +276,14 @@ def _transfer(found: Gathered) -> Statement:
         if target["own_task"] or target["out_of_domain"]
     }
     others = [one for one in found.transfer_comparisons if one.task not in at_home]
-    tally = tally_of(others, pair) if pair else Tally([], [], [])
-    if pair is None or not tally.count:
+    tested = [one for one in others if pair and {one.a, one.b} == set(pair)]
+    if pair is None or not tested:
         return statement(
             "Other tasks", [], "table-6", "triune transfer MODEL... --out OUT", models=_models(found, "transfer")
         )
+    tally = tally_of(tested, pair)
+    if not any(one.p is not None for one in tested):
+        text = f"Trained on one task, tested on another: {len(tested)} cells have scores of both, {tested[0].verdict}."
+        return Statement("Other tasks", text, "table-6")
     text = f"Trained on one task, tested on another. {counted(tally, pair, 'cells')}"
-    return Statement("Other tasks", text, "table-6", tally.leans)
+    return Statement("Other tasks", text + _pretrained_once(tested), "table-6", tally.leans)

@@ -1,20 +1,62 @@
 """The comparison that is named beforehand, so that none of the many others can be picked in its place afterwards."""
 
-from collections.abc import Sequence
-from statistics import mean
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
 
+from triune.data.tasks import get_task, task_names
 from triune.evaluation.grouping import groups_of, means_of_groups
-from triune.evaluation.significance import ALPHA, Difference, differences_test, holm
+from triune.evaluation.over_seeds import Difference, pooled_tests
+from triune.evaluation.significance import ALPHA, holm
 from triune.report.gather import Gathered
 from triune.report.statement import Statement, model_pair, p_value
+from triune.report.tables import Table
 
 Record = dict[str, Any]
 
 
-def primary_statement(found: Gathered) -> Statement | None:
+@dataclass
+class Measure:
+    """One of the two measures: by model a value for each pre-training, in the same order for all."""
+
+    what: str
+    unit: str
+    digits: int
+    more_is_better: bool
+    over: str
+    values: dict[str, list[float]]
+    difference: Difference
+    p: float = 1.0  # corrected for both
+
+    @property
+    def ahead(self) -> str | None:
+        """Whether separate or shared weights are shown to do better."""
+        if self.p >= ALPHA:
+            return None
+        return "shared" if (self.difference.effect > 0) == self.more_is_better else "standard"
+
+    def figure(self, value: float, sign: str = "+") -> str:
+        return f"{value:{sign}.{self.digits}f}".replace("-", "−")
+
+    @property
+    def effect(self) -> str:
+        return f"{self.figure(self.difference.effect)} {self.unit}"
+
+    @property
+    def interval(self) -> str:
+        return f" [{', '.join(map(self.figure, self.difference.interval))}]" if self.difference.interval else ""
+
+
+@dataclass
+class Primary:
+    pair: tuple[str, str]
+    measures: list[Measure]
+
+
+def primary(found: Gathered) -> Primary | None:
     """Shared against standard, on validation loss and on the mean score, each over pre-trainings.
 
     None where there are not several of both: of single models nothing follows for the kinds that they are of.
@@ -22,67 +64,147 @@ def primary_statement(found: Gathered) -> Statement | None:
     pair = model_pair(found)
     if pair is None:
         return None
-    measured = [one for one in (_loss(found, pair), _score(found, pair)) if one is not None]
-    if not measured:
+    measures = [one for one in (_loss(found, pair), _score(found, pair)) if one is not None]
+    tested = [one for one in measures if one.difference.p is not None]
+    for one, p in zip(tested, holm([one.difference.p for one in tested if one.difference.p is not None]), strict=True):
+        one.p = p
+    return Primary(pair, measures) if measures else None
+
+
+def primary_statement(found: Gathered) -> Statement | None:
+    known = primary(found)
+    if known is None:
         return None
-    corrected = holm([one.difference.p for one in measured if one.difference.p is not None])
-    said, ahead = [], set()
-    for one, p in zip(measured, corrected, strict=True):
-        is_shown = p < ALPHA
-        if is_shown:
-            ahead.add("shared" if one.of_shared * one.difference.effect > 0 else "standard")
-        verdict = "a difference is shown" if is_shown else "no difference is shown"
-        said.append(f"{one.what} {one.figures}, over {one.over}: {verdict} (p {p_value(p)}).")
     text = (
-        f"Named beforehand: {pair[1]} against {pair[0]} on validation loss and on the mean score, paired t tests over "
-        f"pre-trainings, corrected for the two (Holm); all other comparisons are secondary. {' '.join(said)}"
+        f"Named beforehand: {known.pair[1]} against {known.pair[0]} on validation loss and on the mean score, t tests "
+        "over pre-trainings, corrected for the two (Holm; intervals are not); all other comparisons are secondary."
     )
-    if len(measured) == 1:
+    if found.waits_for:
+        text += f" So far, not tested yet ({found.waits_for}):"
+    for one in known.measures:
+        verdict = "a difference is shown" if one.ahead else "no difference is shown"
+        tested = "" if found.waits_for else f"{one.interval}, over {one.over}: {verdict} (p {p_value(one.p)})"
+        text += f" {one.what} {one.effect}{tested}."
+    if len(known.measures) == 1:
         text += " The other of the two has no pairs of several pre-trainings yet."
-    leans = "both" if len(ahead) > 1 else next(iter(ahead), "none")
-    return Statement("Primary comparison", text, "table-1", leans)
+    ahead = {one.ahead for one in known.measures if one.ahead is not None and not found.waits_for}
+    return Statement("Primary comparison", text, "table-1", "both" if len(ahead) > 1 else next(iter(ahead), "none"))
 
 
-class _Measured:
-    """`of_shared` is 1 where more is better, −1 where less is."""
+def primary_headline(known: Primary) -> str:
+    """What both measures show, in a sentence."""
+    said = []
+    for one in known.measures:
+        name = one.what[0].lower() + one.what[1:]
+        figures = f"{known.pair[1]} {one.effect}, p {p_value(one.p)}"
+        if one.ahead is None:
+            said.append(f"no difference in {name} is shown ({figures})")
+        else:
+            who = "separate" if one.ahead == "standard" else "shared"
+            said.append(f"{who} weights reach a {'higher' if one.more_is_better else 'lower'} {name} ({figures})")
+    return f"In these runs {' and '.join(said)}."
 
-    def __init__(self, what: str, differences: Sequence[float], unit: str, digits: int, over: str, of_shared: int):
-        self.what, self.over, self.of_shared = what, over, of_shared
-        self.difference: Difference = differences_test(np.array(differences))
-        ends = (self.difference.effect, *(self.difference.interval or ()))
-        effect, *interval = (f"{end:+.{digits}f}".replace("-", "−") for end in ends)
-        self.figures = f"{effect} {unit}" + (f" [{', '.join(interval)}]" if interval else "")
 
-
-def _loss(found: Gathered, pair: tuple[str, str]) -> _Measured | None:
-    a, b = (
-        {run["seed"]: run["validation_loss"] for run in found["pretraining"] if run["label"] == label} for label in pair
+def primary_tables(found: Gathered) -> list[Table]:
+    """Both measures of every model that has them over the same pre-trainings; tested is the pair alone."""
+    known = primary(found)
+    if known is None:
+        return []
+    table = Table("The two measures of the primary comparison", ["model"], notes=[])
+    labels = [label for label in found.models if any(label in one.values for one in known.measures)]
+    table.rows = [[label] for label in labels]
+    for one in known.measures:
+        table.columns += [f"{one.what}, {one.unit}", f"− {known.pair[0]}"]
+        for label, row in zip(labels, table.rows, strict=True):
+            row += _cells(one, label, known.pair[0])
+        if found.waits_for is None:
+            p = f"p {p_value(one.p)} after Holm's method for both measures"
+            table.notes.append(f"{one.what}: {known.pair[1]} − {known.pair[0]} {one.effect}{one.interval}, {p}.")
+    table.notes.insert(
+        0,
+        "Mean ± standard deviation over pre-trainings; each counts once, with the mean of its fine-tunings. WNLI is in "
+        "no mean. A test of the mean score is about these development sets: how it would be on others is not in it.",
     )
-    seeds = sorted(a.keys() & b.keys())
-    if len(seeds) < 2:
+    return [table]
+
+
+def _cells(measure: Measure, label: str, reference: str) -> list[str]:
+    if label not in measure.values:
+        return ["–", "–"]
+    values, base = measure.values[label], mean(measure.values[reference])
+    difference = "" if label == reference else measure.figure(mean(values) - base)
+    return [f"{measure.figure(mean(values), '')} ± {measure.figure(stdev(values), '')}", difference]
+
+
+def _loss(found: Gathered, pair: tuple[str, str]) -> Measure | None:
+    losses: dict[str, dict[int, float]] = {}
+    for run in found["pretraining"]:
+        losses.setdefault(run["label"], {})[run["seed"]] = run["validation_loss"]
+    if not set(pair) <= losses.keys():
         return None
-    over = f"{len(seeds)} pre-trainings"
-    return _Measured("Validation loss", [b[seed] - a[seed] for seed in seeds], "nats", 3, over, -1)
+    seeds = sorted(losses[pair[0]].keys() & losses[pair[1]].keys())
+    values = {label: [its[seed] for seed in seeds] for label, its in losses.items() if its.keys() >= set(seeds)}
+    return _measure("Validation loss", "nats", 3, False, f"{len(seeds)} pre-trainings", values, pair)
 
 
-def _score(found: Gathered, pair: tuple[str, str]) -> _Measured | None:
-    """The mean over the tasks of both, of the seeds that have all of these."""
-    by_seed: dict[str, dict[int, dict[str, Record]]] = {label: {} for label in pair}
+def _score(found: Gathered, pair: tuple[str, str]) -> Measure | None:
+    """The mean over tasks, of the seeds for which both models have all of these."""
+    by_seed: dict[str, dict[int, dict[str, Record]]] = {}
     for one in found["finetuning"]:
-        if one["model"] in by_seed:
-            by_seed[one["model"]].setdefault(one["seed"], {})[one["task"]] = one
-    a, b = (by_seed[label] for label in pair)
-    both = {seed: a[seed].keys() & b[seed].keys() for seed in sorted(a.keys() & b.keys())}
-    tasks = set().union(*both.values())
-    seeds = [seed for seed, has in both.items() if has == tasks]
-    if not tasks or not seeds:
+        by_seed.setdefault(one["model"], {}).setdefault(one["seed"], {})[one["task"]] = one
+    if not set(pair) <= by_seed.keys() or not (tasks := _tasks(found, pair)):
         return None
-    first = min(tasks)
-    groups = groups_of(*([side[seed][first].get("model_sha256") for seed in seeds] for side in (a, b)))
-    if len(set(groups)) < 2:
-        return None
-    means = [[mean(side[seed][task]["primary"] for task in tasks) for seed in seeds] for side in (a, b)]
-    differences = means_of_groups(np.array(means[1]) - np.array(means[0]), np.array(groups))
-    over = f"{len(differences)} pre-trainings ({len(seeds)} fine-tunings)"
+    whole = {
+        label: {seed: its for seed, its in seeds.items() if its.keys() >= set(tasks)}
+        for label, seeds in by_seed.items()
+    }
+    seeds = sorted(whole[pair[0]].keys() & whole[pair[1]].keys())
+
+    def groups(label: str) -> list[int]:
+        sides = (whole[pair[0]], whole[label])
+        return groups_of(*([side[seed][tasks[0]].get("model_sha256") for seed in seeds] for side in sides))
+
+    of_pair = groups(pair[1])
+    values = {
+        label: means_of_groups(
+            np.array([mean(its[seed][task]["primary"] for task in tasks) for seed in seeds]), np.array(of_pair)
+        ).tolist()
+        for label, its in whole.items()
+        if its.keys() >= set(seeds) and (label in pair or groups(label) == of_pair)
+    }
+    over = f"{len(set(of_pair))} pre-trainings ({len(seeds)} fine-tunings)"
     what = f"Mean score over {len(tasks)} task{'' if len(tasks) == 1 else 's'}"
-    return _Measured(what, list(differences), "points", 2, over, 1)
+    return _measure(what, "points", 2, True, over, values, pair)
+
+
+def _tasks(found: Gathered, pair: tuple[str, str]) -> list[str]:
+    """Those that were planned; otherwise those that both have. Some are reported, and in no mean."""
+    has = [{one["task"] for one in found["finetuning"] if one["model"] == label} for label in pair]
+    tasks = sorted(has[0] & has[1]) if found.planned is None else found.planned["tasks"]
+    return [task for task in tasks if task not in task_names() or get_task(task).in_mean]
+
+
+def _measure(
+    what: str,
+    unit: str,
+    digits: int,
+    more_is_better: bool,
+    over: str,
+    values: Mapping[str, Sequence[float]],
+    pair: tuple[str, str],
+) -> Measure | None:
+    """None for fewer than two pre-trainings. How much is chance is taken from all models."""
+    a, b = pair
+    if len(values[a]) < 2:
+        return None
+    others = [b, *(label for label in values if label not in pair)]
+    differences = np.array([values[label] for label in others]) - np.array(values[a])
+    return Measure(
+        what,
+        unit,
+        digits,
+        more_is_better,
+        over,
+        {label: list(its) for label, its in values.items()},
+        pooled_tests(differences)[0],
+    )

@@ -10,12 +10,11 @@ from triune.data.tasks import get_task, task_names
 from triune.evaluation.metrics import MEANS, mean_of
 from triune.evaluation.significance import ALPHA, Comparison
 from triune.report.means import mean_table
-from triune.report.scores import concerns, files_of, pretrainings, with_common_seeds
+from triune.report.scores import corrected, files_of, mark_of, pretrainings, with_common_seeds
 from triune.report.tables import Table
 
 Record = dict[str, Any]
 
-BETTER, WORSE = " ▲", " ▼"
 MISMATCHED = "mnli-mm"
 SPAN_METRICS = (("exact", "exact match"), ("f1", "F1"))
 # Table 3 as printed: weights of one layer, biases left out.
@@ -143,10 +142,7 @@ def _cells(
         ours = [one for one in records if one["model"] == model]
         values = [score(one) for one in ours]
         spread = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
-        mark = ""
-        for comparison in comparisons:
-            if comparison.b == model and comparison.better and concerns(comparison, ours[0]):
-                mark = BETTER if comparison.better == model else WORSE
+        mark = mark_of(model, ours[0], comparisons)
         cells[model] = (f"{mean(values):.2f}{spread}{mark}", files_of(ours))
     return cells
 
@@ -218,7 +214,7 @@ def _add_mean(table: Table, records: Sequence[Record], names: Sequence[str]) -> 
     table.pinned = 3
     table.notes += [
         "Mean of the cells above: the paper's tasks, MNLI as the mean of m and mm.",
-        f"Mean with F1: {ours.notes[0]} No mean was tested.",
+        f"Mean with F1: {ours.notes[0]} Neither of these means was tested.",
         *ours.notes[1:],
     ]
 
@@ -237,13 +233,29 @@ def _score_notes(records: Sequence[Record], comparisons: Sequence[Comparison], l
         "high."
     ]
     if comparisons:
-        a = comparisons[0].a
+        a, untested = comparisons[0].a, [one.verdict for one in comparisons if one.p is None]
+        if len(untested) == len(comparisons):
+            notes.append(f"Differences from {a} are {untested[0]}.")
+        else:
+            notes.append(
+                f"▲ shown to be better than {a}, ▼ shown to be worse (p below {ALPHA} after Holm's method, "
+                f"{corrected(comparisons)}). No mark: no difference is shown, which does not mean that there is none."
+            )
+    if pretrainings(records) > 1 and _rates_differ(records):
         notes.append(
-            f"▲ shown to be better than {a}, ▼ shown to be worse (p below {ALPHA} after Holm's correction for "
-            f"{len(comparisons)} comparisons). No mark: no difference is shown, which does not mean that there is none."
+            "The rate of a model on a task was chosen once, on its first pre-training, and used for all: what was "
+            "chance in that choice is in no test."
         )
     if left_out:
         notes.append(f"On each task only seeds that all models have: {left_out} of single models are left out.")
     if any(one["subset"] for one in records):
         notes.append("subset: not the whole official split, not to be set beside published figures.")
     return notes
+
+
+def _rates_differ(records: Sequence[Record]) -> bool:
+    """Between the models of a task, as where each has a search of its own."""
+    rates: dict[str, set[tuple[float, ...]]] = {}
+    for one in records:
+        rates.setdefault(one["task"], set()).add(tuple(one["recipe"]["optimizer"]["learning_rates"]))
+    return any(len(its) > 1 for its in rates.values())

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ from typing import Any
 from triune import operators
 from triune.data.tasks import POCKET, get_task, task_names
 from triune.errors import TriuneError, one_line, shown
-from triune.evaluation.comparing import DEV, RECORD, SCORES, Started, compare_records, started_from
+from triune.evaluation.comparing import DEV, RECORD, SCORES, Started, compare_records, started_beside, started_from
 from triune.evaluation.significance import Comparison
 from triune.presence import diverged, read
+from triune.report import planned
 from triune.report.noise import noise_comparisons
 from triune.report.pretraining import run_record
 from triune.report.shapes import wrong_form
@@ -36,6 +37,7 @@ STUDIES = (
     "inspect",
     "ablations",
     "variants",
+    planned.STUDY,
 )
 
 # What a record of a study must hold for its tables to be made, and what tells two records of it apart.
@@ -52,6 +54,7 @@ _NEEDED = {
         "inspect": "model operator layers start texts tokens source",
         "ablations": "variants reference seeds steps tokens unigram_entropy",
         "rates": "operator learning_rate",
+        planned.STUDY: "operators tasks pretraining_seeds finetuning_seeds",
     }.items()
 }
 _KEYS = {
@@ -76,6 +79,8 @@ class Gathered:
     notes: list[str] = field(default_factory=list)  # what was left out, and why
     roots: list[Path] = field(default_factory=list)
     pocket: bool = False  # the data are those of the generated world
+    # (label, seed) of pre-trainings and (task, label, seed) of fine-tunings that ended in no finite loss
+    diverged: list[tuple[Any, ...]] = field(default_factory=list)
 
     def __getitem__(self, study: str) -> list[Record]:
         return self.studies[study]
@@ -96,20 +101,35 @@ class Gathered:
     @cached_property
     def comparisons(self) -> list[Comparison]:
         """Paired tests between fine-tuned models: every other model against standard, on every task."""
-        return compare_records(Path(), self["finetuning"]) if self["finetuning"] else []
+        return self._withheld(compare_records(Path(), self["finetuning"]) if self["finetuning"] else [])
 
     @cached_property
     def started(self) -> Started:
         """The pre-trained model that each fine-tuned one started from."""
-        return started_from(self["finetuning"])
+        return {**started_beside([*self["noise"], *self["transfer"]]), **started_from(self["finetuning"])}
+
+    @cached_property
+    def planned(self) -> Record | None:
+        """What there is to be in the end; of several studies together nothing is known."""
+        return self[planned.STUDY][0] if len(self[planned.STUDY]) == 1 else None
+
+    @cached_property
+    def waits_for(self) -> str | None:
+        return planned.still_missing(self.planned, self["pretraining"], self["finetuning"], self.diverged)
 
     @cached_property
     def noise_comparisons(self) -> list[Comparison]:
-        return noise_comparisons(self["noise"], self.started) if self["noise"] else []
+        return self._withheld(noise_comparisons(self["noise"], self.started) if self["noise"] else [])
 
     @cached_property
     def transfer_comparisons(self) -> list[Comparison]:
-        return transfer_comparisons(self["transfer"], self.started) if self["transfer"] else []
+        return self._withheld(transfer_comparisons(self["transfer"], self.started) if self["transfer"] else [])
+
+    def _withheld(self, compared: list[Comparison]) -> list[Comparison]:
+        """Without verdicts as long as the study is under way."""
+        if self.waits_for is None:
+            return compared
+        return [replace(one, p=None, p_holm=None, better=None, verdict="not tested yet") for one in compared]
 
 
 def gather(roots: Sequence[Path]) -> Gathered:
@@ -123,7 +143,7 @@ def gather(roots: Sequence[Path]) -> Gathered:
             if path.resolve() not in seen:
                 seen.add(path.resolve())
                 _take(path, prefix + path.relative_to(root).as_posix(), found)
-    if not found.all():
+    if not any(record["study"] != planned.STUDY for record in found.all()):
         where = ", ".join(f"'{shown(root, None)}'" for root in roots)
         raise TriuneError(f"no records under {where}: make some with `triune reproduce`, or give another folder")
     for study, records in found.studies.items():
@@ -172,6 +192,8 @@ def _take(path: Path, file: str, found: Gathered) -> None:
         return
     if study == "finetuning" and "diverged" in record:
         found.notes.append(f"{file}: diverged ({shown(record['diverged'], None)}), in no table")
+        folders = path.resolve().parts
+        found.diverged.append((folders[-4], folders[-3], _number(folders[-2])))
         return
     missing = [name for name in _NEEDED[study] if name not in record]
     if missing:
@@ -198,6 +220,8 @@ def _is_of_search(path: Path) -> bool:
 def _take_run(run: Path, file: str, found: Gathered) -> None:
     if said := diverged(run / SUMMARY):
         found.notes.append(f"{file}: diverged ({shown(said, None)}), in no table")
+        seeded = run.name.startswith("seed-")
+        found.diverged.append((run.parent.name if seeded else run.name, _number(run.name) if seeded else 1))
         return
     if not (run / SUMMARY).is_file() or not (run / METRICS).is_file():
         found.notes.append(f"{file}: a pre-training run that is not finished, left out")
@@ -209,6 +233,12 @@ def _take_run(run: Path, file: str, found: Gathered) -> None:
     _check_form(study, record, run / SUMMARY)
     summary_file = file.removesuffix(RUN) + SUMMARY
     found[study].append({**record, "study": study, "file": summary_file, "folder": str(run.resolve())})
+
+
+def _number(seed: str) -> int | str:
+    """Of a folder `seed-N`."""
+    number = seed.removeprefix("seed-")
+    return int(number) if number.isdigit() else seed
 
 
 def _holds_ablations(folder: Path) -> bool:

@@ -10,7 +10,7 @@ from triune import operators
 from triune.benchmarks.paper import TABLE_5, TABLE_5_LEVELS, TABLE_5_NOTE
 from triune.data.examples import ids_sha256
 from triune.errors import TriuneError
-from triune.evaluation.comparing import REFERENCE, Started, started_beside
+from triune.evaluation.comparing import REFERENCE, Started, family_of, started_beside
 from triune.evaluation.grouping import groups_of
 from triune.evaluation.significance import ONE_SEED, Comparison, Paired, compare_all
 from triune.report.scores import comparison_table, files_of
@@ -68,8 +68,8 @@ def noise_comparisons(records: Sequence[Record], started: Started | None = None)
                 seeds = sorted(sides[0].keys() & sides[1].keys())
                 paired = [[side[seed] for seed in seeds] for side in sides]
                 if seeds and study.is_tested(task, kind):
-                    groups = groups_of(*([study.model_behind(one) for one in side] for side in paired))
-                    pairs.append(_pair(study.name(task, kind), kind, paired[0], paired[1], groups))
+                    behind = [[study.model_behind(one) for one in side] for side in paired]
+                    pairs.append(_pair(study.name(task, kind), kind, paired[0], paired[1], behind))
     return compare_all(pairs) if pairs else []
 
 
@@ -228,7 +228,8 @@ def _differences(study: _Study, comparisons: Sequence[Comparison]) -> Table:
     return table
 
 
-def _pair(name: str, kind: str, reference: list[Record], model: list[Record], groups: list[int]) -> Paired:
+def _pair(name: str, kind: str, reference: list[Record], model: list[Record], behind: list[list[Any]]) -> Paired:
+    """`behind` are the pre-trained models of both sides, None where it is not known."""
     both = (*reference, *model)
     if len({json.dumps([one["settings"], ids_sha256(one["examples"]["ids"])], sort_keys=True) for one in both}) > 1:
         raise TriuneError(
@@ -242,7 +243,18 @@ def _pair(name: str, kind: str, reference: list[Record], model: list[Record], gr
         ]
         for side in (reference, model)
     ]
-    return Paired(name, "mean", reference[0]["model"], model[0]["model"], sides[0], sides[1], groups=groups)
+    return Paired(
+        name,
+        "mean",
+        reference[0]["model"],
+        model[0]["model"],
+        sides[0],
+        sides[1],
+        groups=groups_of(*behind),
+        numbers=[one["seed"] for one in model],
+        family=family_of(reference[0]["operator"], model[0]["operator"]),
+        known_origin=not any(one is None for side in behind for one in side),
+    )
 
 
 def _at(records: Sequence[Record], level: float) -> list[tuple[Record, float]]:

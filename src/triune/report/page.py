@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 
 from triune.errors import TriuneError
 from triune.files import write_text
+from triune.report import planned
 from triune.report.answer import QUESTION, headline, statements
 from triune.report.colours import palette
 from triune.report.embedded import as_script, figures_csv, slim_records, write_records
@@ -33,6 +34,7 @@ TITLES = {
     "inspect": "Looking inside",
     "ablations": "Ablations",
     "variants": "Runs of the ablations",
+    planned.STUDY: "What was planned",
 }
 
 

@@ -5,12 +5,13 @@ from statistics import mean, stdev
 from typing import Any
 
 from triune.errors import TriuneError
+from triune.evaluation.comparing import QUESTION
 from triune.evaluation.significance import ALPHA, ONE_SEED, Comparison
 from triune.report.tables import Table
 
 Record = dict[str, Any]
 
-_MARK = " †"
+BETTER, WORSE = " ▲", " ▼"
 
 
 def score_tables(records: list[Record], comparisons: Sequence[Comparison] = ()) -> list[Table]:
@@ -68,30 +69,27 @@ def _scores(records: list[Record], comparisons: Sequence[Comparison]) -> Table:
         table.columns.append(_column_title(of_column[0]) + (" (subset)" if is_subset else ""))
         if is_subset:
             subsets.append(subset_text(of_column))
-        here = [comparison for comparison in comparisons if concerns(comparison, of_column[0])]
-        best = _shown_best([model for model in models if (model, task, metric) in values], here)
-        marked = marked or best is not None
         for number, (model, row) in enumerate(zip(models, table.rows, strict=True)):
             if files := files_of([record for record in of_column if record["model"] == model]):
                 table.sources[number, len(row)] = files
-            row.append(mean_and_spread(values.get((model, task, metric), [])) + (_MARK if model == best else ""))
+            mark = mark_of(model, of_column[0], comparisons)
+            marked = marked or bool(mark)
+            row.append(mean_and_spread(values.get((model, task, metric), [])) + mark)
     if subsets:
         table.notes.append(
             "subset: not the whole official split, not to be set beside published figures. " + "; ".join(subsets) + "."
         )
     if marked:
-        table.notes.append("† shown to be better than every other model in the column (comparisons below).")
+        table.notes.append(
+            f"▲ shown to be better than {comparisons[0].a}, ▼ shown to be worse (comparisons below). No mark: no "
+            "difference is shown, which does not mean that there is none."
+        )
     if all(len(scores) == 1 for scores in values.values()):
         table.notes.append(f"{ONE_SEED.capitalize()}.")
     return table
 
 
-def comparison_table(
-    records: list[Record], comparisons: Sequence[Comparison], corrected_for: int | None = None
-) -> Table:
-    """`corrected_for` is given where the table shows a part of the comparisons that were corrected together."""
-    whole = "all {} comparisons of this table" if corrected_for is None else "{} comparisons, of which these are a part"
-    family = whole.format(len(comparisons) if corrected_for is None else corrected_for)
+def comparison_table(records: list[Record], comparisons: Sequence[Comparison]) -> Table:
     several = any(one.pretrainings > 1 for one in comparisons)
     what = "pre-trainings" if several else "seeds"
     counts = "pre-trainings (fine-tunings)" if several else "seeds"
@@ -110,9 +108,10 @@ def comparison_table(
         ],
         text_columns=3,
         notes=[
-            f"B − A in percentage points, with a bootstrap interval over {what} and examples. The larger of the two p "
-            f"values decides: over examples (permutation) and over {what} (paired t test). Holm: corrected for "
-            f"{family}; a difference is shown below {ALPHA}. Where none is shown, the models need not be equal."
+            f"B − A in percentage points; of two intervals, over {what} and over examples, the wider one. The larger "
+            f"of the two p values decides: over examples (permutation) and over {what} (t test; how much is chance is "
+            f"taken from all models of a task together). Holm: {corrected(comparisons)}; a difference is shown below "
+            f"{ALPHA}. Where none is shown, the models need not be equal."
         ],
     )
     if several:
@@ -180,17 +179,21 @@ def concerns(comparison: Comparison, record: Record) -> bool:
     return same_task and comparison.metric in (record["metric"], "mean")
 
 
-def _shown_best(models: list[str], comparisons: Sequence[Comparison]) -> str | None:
-    """The model that the comparisons show to be better than each of the others; a higher mean alone is no reason."""
-    beaten: dict[str, set[str]] = {model: set() for model in models}
-    for comparison in comparisons:
-        if comparison.better in beaten:
-            beaten[comparison.better].add(comparison.a if comparison.better == comparison.b else comparison.b)
-    for model in models:
-        others = set(models) - {model}
-        if others and others <= beaten[model]:
-            return model
-    return None
+def corrected(comparisons: Sequence[Comparison]) -> str:
+    """For how many the p values are corrected, those of other tables among them."""
+    families = {one.family: one.corrected_for for one in comparisons if one.corrected_for}
+    if len(families) < 2:
+        return f"corrected for {next(iter(families.values()))} comparisons" if families else "none was tested"
+    question = families.pop(QUESTION, 0)
+    return f"corrected for the {question} comparisons of {QUESTION}, and for the {sum(families.values())} others apart"
+
+
+def mark_of(model: str, record: Record, comparisons: Sequence[Comparison]) -> str:
+    """Whether a model is shown to be better or worse than the reference on the task of a record."""
+    for one in comparisons:
+        if one.b == model and one.better and concerns(one, record):
+            return BETTER if one.better == model else WORSE
+    return ""
 
 
 def signed(value: float) -> str:

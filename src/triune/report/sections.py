@@ -6,6 +6,7 @@ from typing import Any
 from triune.benchmarks import paper
 from triune.report import record_charts as figures
 from triune.report.ablations import ablation_tables
+from triune.report.answer_primary import primary_tables
 from triune.report.beside import add_printed_formulas, glue_table, rows_table, squad_table
 from triune.report.charts import Chart
 from triune.report.conditions import (
@@ -107,7 +108,7 @@ def _table_1(found: Gathered) -> Section:
     )
     records = [one for one in found["finetuning"] if one["kind"] != "span"]
     if records:
-        section.tables = [glue_table(records, found.comparisons)]
+        section.tables = [glue_table(records, found.comparisons), *primary_tables(found)]
         section.folded = _comparisons(found, records, "Tests behind the marks of Table 1")
         section.conditions = finetuning_conditions(records, found.pocket, "paper-glue")
     return section
@@ -134,7 +135,7 @@ def _comparisons(found: Gathered, records: list[Record], title: str) -> list[Tab
     here = [one for one in found.comparisons if one.task in titles]
     if not here:
         return []
-    table = comparison_table(records, here, len(found.comparisons))
+    table = comparison_table(records, here)
     table.title = f"{title}: {len(here)} of {len(found.comparisons)} comparisons"
     return [table]
 

@@ -23,7 +23,7 @@ class Statement:
 
 @dataclass
 class Tally:
-    """Comparisons between the two models, by what they show."""
+    """Comparisons between the two models, by what they show; those that were not tested show nothing."""
 
     standard: list[str]
     shared: list[str]
@@ -49,10 +49,14 @@ def model_pair(found: Gathered) -> tuple[str, str] | None:
 def tally_of(comparisons: Sequence[Comparison], pair: tuple[str, str]) -> Tally:
     tally = Tally([], [], [])
     for one in comparisons:
-        if {one.a, one.b} == set(pair):
+        if {one.a, one.b} == set(pair) and one.p is not None:
             which = tally.none if one.better is None else tally.standard if one.better == pair[0] else tally.shared
             which.append(one.task)
     return tally
+
+
+def is_of_one_pretraining(comparisons: Sequence[Comparison]) -> bool:
+    return all(one.pretrainings == 1 for one in comparisons)
 
 
 def rest(tally: Tally) -> str:

@@ -7,10 +7,10 @@ from triune import operators
 from triune.benchmarks.paper import TABLE_6, TABLE_6_NOTE, TABLE_6_TASKS
 from triune.data.examples import ids_sha256
 from triune.errors import TriuneError
-from triune.evaluation.comparing import REFERENCE, Started, started_beside
+from triune.evaluation.comparing import REFERENCE, Started, family_of, started_beside
 from triune.evaluation.grouping import groups_of
 from triune.evaluation.significance import ALPHA, ONE_SEED, Comparison, Paired, compare_all
-from triune.report.scores import files_of, mean_and_spread, signed
+from triune.report.scores import corrected, files_of, mean_and_spread, signed
 from triune.report.tables import Table
 
 Record = dict[str, Any]
@@ -55,10 +55,24 @@ def transfer_comparisons(records: Sequence[Record], started: Started | None = No
                 ours, theirs = (study.by_seed(one, source, column) for one in (model, study.reference))
                 seeds = sorted(ours.keys() & theirs.keys())
                 if seeds:
-                    sides = [[one[seed] for seed in seeds] for one in (theirs, ours)]
-                    models = [[started.get((source, one, seed)) for seed in seeds] for one in (study.reference, model)]
-                    name = study.cell_name(source, column)
-                    pairs.append(_pair(name, study.reference, model, sides[0], sides[1], groups_of(*models)))
+                    models = (study.reference, model)
+                    behind = [[started.get((source, one, seed)) for seed in seeds] for one in models]
+                    values = _values(
+                        study.cell_name(source, column), [[one[s] for s in seeds] for one in (theirs, ours)]
+                    )
+                    pairs.append(
+                        Paired(
+                            study.cell_name(source, column),
+                            "mean",
+                            *models,
+                            values[0],
+                            values[1],
+                            groups=groups_of(*behind),
+                            numbers=seeds,
+                            family=family_of(*(study.operator_of(one) for one in models)),
+                            known_origin=not any(one is None for side in behind for one in side),
+                        )
+                    )
     return compare_all(pairs) if pairs else []
 
 
@@ -99,8 +113,11 @@ class _Study:
 
     def paper_column(self, model: str) -> int | None:
         """Where the paper's figures for this model are in its table."""
-        operator = next(record["operator"] for record in self.records if record["model"] == model)
+        operator = self.operator_of(model)
         return _PAPER.index(operator) if operator in _PAPER else None
+
+    def operator_of(self, model: str) -> str:
+        return str(next(record["operator"] for record in self.records if record["model"] == model))
 
 
 def _matrix(study: _Study, model: str) -> Table:
@@ -137,14 +154,15 @@ def _matrix(study: _Study, model: str) -> Table:
 
 
 def _differences(study: _Study, model: str, compared: dict[tuple[str, str], Comparison]) -> Table:
-    count = len(compared)
+    here = list(compared.values())
+    runs = "pre-trainings" if any(one.pretrainings > 1 for one in here) else "seeds"
     table = _empty(
         study,
         f"Cross-task accuracy: {model} − {study.reference}",
         [
-            f"In percentage points, mean over the seeds that both have. † shown: the larger p value of two tests, over "
-            f"examples (permutation) and over seeds (paired t test), is below {ALPHA} after Holm's correction for all "
-            f"{count} cells compared in this study. Where none is shown, the models need not be equal."
+            f"In percentage points, mean over the {runs} that both have. † shown: the larger p value of two tests, "
+            f"over examples (permutation) and over {runs} (t test), is below {ALPHA} after Holm's method, "
+            f"{corrected(here)}. Where none is shown, the models need not be equal."
         ],
     )
     for source, title in study.sources.items():
@@ -235,11 +253,11 @@ def _add_sources(table: Table, row: int, column: int, found: list[tuple[Record, 
         table.sources[row, column] = files
 
 
-def _pair(name: str, a: str, b: str, theirs: list[Record], ours: list[Record], groups: list[int]) -> Paired:
-    if len({ids_sha256(target["ids"]) for target in (*theirs, *ours)}) > 1:
+def _values(name: str, sides: list[list[Record]]) -> list[list[list[float]]]:
+    """What each example scores, for the seeds of both sides."""
+    if len({ids_sha256(target["ids"]) for side in sides for target in side}) > 1:
         raise TriuneError(f"{name}: models were scored on different development sets and cannot be paired")
-    values = [[[100.0 * one for one in target["right"]] for target in side] for side in (theirs, ours)]
-    return Paired(name, "mean", a, b, values[0], values[1], groups=groups)
+    return [[[100.0 * one for one in target["right"]] for target in side] for side in sides]
 
 
 def _paper_order(titles: dict[str, str]) -> dict[str, str]:

@@ -16,7 +16,8 @@ import yaml
 from triune.cells import Cell, Record, write_record
 from triune.data.blocks import Blocks
 from triune.errors import TriuneError, did_you_mean, one_line, shown
-from triune.evaluation.significance import differences_test, holm
+from triune.evaluation.over_seeds import pooled_tests
+from triune.evaluation.significance import holm
 from triune.models.heads import TriuneForMaskedLM
 from triune.training.pretrain import model_config
 from triune.training.pretraining_cell import pretraining_cell
@@ -226,12 +227,17 @@ def _read(path: Path) -> Record | None:
 
 
 def _tests(losses: dict[str, list[float]], ablations: Ablations) -> dict[str, float]:
-    """Paired t tests over seeds (same data order and masks), each against its own reference; corrected for all."""
-    others = [one for one in ablations.variants if one.name != ablations.reference]
-    compared = [(losses[one.name], losses[one.against or ablations.reference]) for one in others]
-    differences = [np.array(own) - np.array(theirs) for own, theirs in compared]
-    p = [found for one in differences if (found := differences_test(one).p) is not None]
-    return dict(zip([one.name for one in others], holm(p), strict=True)) if p else {}
+    """t tests over seeds (same data order and masks), each against its own reference; corrected for all."""
+    compared: dict[str, list[str]] = {}
+    for one in ablations.variants:
+        if one.name != ablations.reference:
+            compared.setdefault(one.against or ablations.reference, []).append(one.name)
+    p: dict[str, float] = {}
+    for reference, names in compared.items():
+        differences = np.array([losses[name] for name in names]) - np.array(losses[reference])
+        tested = zip(names, pooled_tests(differences), strict=True)
+        p |= {name: found.p for name, found in tested if found.p is not None}
+    return dict(zip(p, holm(list(p.values())), strict=True))
 
 
 def _parameters(recipe: Recipe, blocks: Blocks) -> int:

@@ -14,6 +14,7 @@ from triune.errors import TriuneError, one_line
 from triune.evaluation.comparing import DEV, RECORD
 from triune.files import write_text
 from triune.presence import diverged
+from triune.report import planned
 from triune.report.gather import RUN, gather
 from triune.training.run_folder import METRICS, SUMMARY
 
@@ -98,9 +99,11 @@ def _shortened(value: Any, roots: list[str]) -> Any:
 
 
 def _goes_further(before: str, now: str) -> bool:
-    """The record of the ablations grows with every seed."""
+    """The record of the ablations grows with every seed; what is planned may change."""
     try:
         old, new = json.loads(before), json.loads(now)
+        if old["study"] == new["study"] == planned.STUDY:
+            return True
         if old["study"] != "ablations" or any(old[name] != new[name] for name in ("study", "reference", "steps")):
             return False
         grown = {one["name"]: one["validation_losses"] for one in new["variants"]}

@@ -11,12 +11,12 @@ from typing import Any
 from rich.console import Console
 
 from triune.budget import what_is_left
-from triune.cells import Cell, Record
+from triune.cells import Cell, Record, write_record
 from triune.errors import TriuneError, did_you_mean
 from triune.files import write_text
-from triune.presence import diverged
+from triune.presence import diverged, read
 from triune.progress import Watch
-from triune.report import page
+from triune.report import page, planned
 from triune.studies import pretraining, stages
 from triune.studies.place import Place, check, check_tasks, make_data
 from triune.studies.planning import in_order, show_plan, title_of, why_to_wait
@@ -133,8 +133,9 @@ def reproduce(place: Place, only: Sequence[str] = (), console: Console | None = 
     """Run what is missing, write the page, and give the short answer in lines."""
     console = console or Console(stderr=True, highlight=False)
     seconds = plan(place, only, console)
-    place, chosen = _chosen(place, only)
+    whole, (place, chosen) = place, _chosen(place, only)
     check_tasks(place, [stage.name for stage in chosen])
+    _write_planned(whole)
     budget = place.engine.budget
     with Watch(console, seconds) as watch:
         if any("data" in stage.needs for stage in chosen):
@@ -152,6 +153,15 @@ def reproduce(place: Place, only: Sequence[str] = (), console: Console | None = 
     if left and not any(path.is_file() and not diverged(path) for path in records):
         return left  # not even one record: there is nothing to report on
     return [*_report(place.out), *left]
+
+
+def _write_planned(place: Place) -> None:
+    """For the report: what there is to be in the end. It is that of the scale, also where --only names a part."""
+    scale = place.scale
+    record: Record = {"study": planned.STUDY, "operators": place.labels, "tasks": scale.finetuning.tasks}
+    record |= {"pretraining_seeds": scale.pretraining.seeds, "finetuning_seeds": scale.finetuning.seeds}
+    if read(place.out / planned.FILE) != record:
+        write_record(place.out / planned.FILE, record)
 
 
 def diverged_lines(out: Path, records: Sequence[Path]) -> list[str]:
