@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 import torch
 
-from triune import TriuneError, cells
-from triune.cells import Cell, Engine, close_processes, run_cell, run_cells, run_missing, write_record
+from triune import TriuneError, cells, operators
+from triune.cells import Cell, Engine, close_processes, finished, run_cell, run_cells, run_missing, write_record
 from triune.files import alone_at
 
 
@@ -49,6 +49,23 @@ def test_a_record_of_something_else_is_left_alone(tmp_path):
     with pytest.raises(TriuneError, match="of another recipe, model or data"):
         run_missing([other], Engine(workers=1), lambda *ignored: None)
     assert json.loads(other.record.read_text()) == {"identity": "another"}
+
+
+def write_of_operator(record, identity):
+    return write_record(record, {"identity": identity, "operator": "mine"})
+
+
+def test_an_operator_that_was_edited_is_named(tmp_path, monkeypatch):
+    class Mine(operators.get("shared")):
+        source_sha256 = "before"
+
+    monkeypatch.setitem(operators.registry._OPERATORS, "mine", Mine)
+    record = tmp_path / "cells" / "1.json"
+    run_cell(Cell("one", write_of_operator, {"record": record, "identity": "1"}, record, "1"))
+    assert json.loads(record.read_text())["operator_sources"] == {"mine": "before"}
+    Mine.source_sha256 = "after"
+    with pytest.raises(TriuneError, match="is of another source of the operator 'mine': choose another --out"):
+        finished(Cell("one", write_of_operator, {}, record, "2"))
 
 
 def test_two_processes_do_a_cell_once(tmp_path):

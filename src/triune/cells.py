@@ -22,7 +22,7 @@ import torch
 from triune.budget import CELL_SECONDS, Budget
 from triune.errors import TriuneError
 from triune.files import alone_at, write_text
-from triune.operators import load_plugin, loaded_plugins
+from triune.operators import load_plugin, loaded_plugins, operator_sources, with_operator_sources
 from triune.presence import has_lost_weights, has_weights
 from triune.threads import threads_at_most
 
@@ -93,12 +93,18 @@ def finished(cell: Cell) -> Record | None:
     except ValueError as error:
         raise TriuneError(f"'{cell.record}' is not valid JSON ({error}): remove it and start again") from error
     if not isinstance(record, dict) or record.get("identity") != cell.identity:
-        raise TriuneError(
-            f"'{cell.record}' is of another recipe, model or data: choose another --out, or remove that folder"
-        )
+        what = _edited_operator(record) or "recipe, model or data"
+        raise TriuneError(f"'{cell.record}' is of another {what}: choose another --out, or remove that folder")
     if "diverged" in record:  # there is nothing beside it
         return record
     return record if all((cell.record.parent / name).exists() for name in cell.wanted) else None
+
+
+def _edited_operator(record: Any) -> str | None:
+    """What a record was made with, where that is known to be the source of an operator, edited since."""
+    before = record.get("operator_sources", {}) if isinstance(record, dict) else {}
+    now = operator_sources(before)
+    return next((f"source of the operator '{name}'" for name in now if before[name] != now[name]), None)
 
 
 def run_missing(
@@ -181,10 +187,16 @@ def run_cell(cell: Cell) -> Record:
 
 
 def _timed(cell: Cell) -> Record:
-    """For all studies alike the record says what the cell took: the budget of a later run counts on it."""
+    """For all studies alike the record says what the cell took: the budget of a later run counts on it.
+
+    And with which source of an operator: whoever edits that is told so.
+    """
     began = time.monotonic()
     record = cell.run(**cell.arguments)
-    return write_record(cell.record, {**record, CELL_SECONDS: round(time.monotonic() - began, 3)})
+    record = {**record, CELL_SECONDS: round(time.monotonic() - began, 3)}
+    if "operator" in record:
+        record = with_operator_sources(record, [record["operator"]])
+    return write_record(cell.record, record)
 
 
 def _lock_of(cell: Cell) -> Path:

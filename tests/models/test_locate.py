@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from triune import TriuneForMaskedLM
+from triune import TriuneForMaskedLM, operators
 from triune.errors import TriuneError
 from triune.models.locate import locate_model
 from triune.testing import small_config, small_model
@@ -52,6 +52,14 @@ def test_the_checksum_is_of_the_weights(folder, samples):
     model.bert.embeddings.word_embeddings.weight.data[7, 3] += 1
     model.save_pretrained(folder)
     assert locate_model(str(folder)).sha256 != before.sha256
+
+
+def test_with_an_edited_operator_the_same_weights_are_another_model(folder, monkeypatch):
+    before = locate_model(str(folder))
+    monkeypatch.setattr(operators.get("shared"), "source_sha256", "one")
+    one = locate_model(str(folder))
+    monkeypatch.setattr(operators.get("shared"), "source_sha256", "two")
+    assert len({before.sha256, one.sha256, locate_model(str(folder)).sha256}) == 3
 
 
 def test_weights_in_shards(tmp_path):

@@ -119,6 +119,70 @@ def test_running_a_cell_again_replaces_its_own(plugin, rolled):
     assert operators.get(rolled) is not first
 
 
+def test_an_operator_has_the_checksum_of_the_file_that_was_loaded(plugin, rolled):
+    first = operators.operator_sources(["shared", rolled, "unknown"])
+    assert list(first) == [rolled]
+    plugin.write_text(PLUGIN.replace("roll(1", "roll(2"))
+    assert operators.operator_sources([rolled]) == first  # what runs is what was loaded
+    operators.load_plugin(str(plugin))
+    assert operators.operator_sources([rolled]) != first
+    plugin.write_text(PLUGIN)
+    operators.load_plugin(str(plugin))
+    assert operators.operator_sources([rolled]) == first
+
+
+def test_an_operator_of_ours_leaves_identities_alone():
+    assert all(operators.get(name).source_sha256 is None for name in operators.names())
+    described = {"recipe": {}}
+    assert operators.with_operator_sources(described, operators.names()) == described
+
+
+def test_a_base_in_another_file_counts(rolled, tmp_path):
+    inner = operators.get(rolled)
+    derived = type("Derived", (inner,), {"__module__": __name__, "Settings": inner.Settings})
+    before = operators.source.source_sha256(derived)
+    sys.modules[inner.__module__].__file__ = str(tmp_path / "other.py")
+    (tmp_path / "other.py").write_text("# edited")
+    assert operators.source.source_sha256(derived) != before
+
+
+SESSION = """
+import sys
+text = open(sys.argv[1]).read()
+for old, new in [change.split("=>") for change in sys.argv[2:]]:
+    assert old in text
+    text = text.replace(old, new)
+del __file__  # as in a notebook
+for _ in range(2):  # a cell that is run again
+    exec(compile(text, "<cell>", "exec"), globals())
+    from triune import operators
+    print(operators.operator_sources(["rolled-test"])["rolled-test"])
+register("rolled-test")(RolledAttention)
+print(operators.operator_sources(["rolled-test"])["rolled-test"])
+"""
+
+
+def test_an_operator_of_a_notebook_has_the_checksum_of_its_code(plugin, tmp_path):
+    (tmp_path / "session.py").write_text(SESSION)
+
+    def checksum(*changes):
+        command = [sys.executable, str(tmp_path / "session.py"), str(plugin), *changes]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        assert len(shown) == 3
+        assert len(set(shown)) == 1
+        return shown[0]
+
+    edited = [
+        [],
+        ["roll(1=>roll(2"],
+        ['"query" else=>"none" else'],
+        ['] = "query"=>] = "none"'],
+        ["biases=d=>biases=2 * d"],
+    ]
+    assert len({checksum(*changes) for changes in edited}) == len(edited)
+    assert checksum() == checksum("import torch=>import torch  # not what runs")
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

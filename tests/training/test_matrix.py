@@ -162,6 +162,25 @@ def test_workers_know_plugged_in_operators(samples, command, plugin, tmp_path, m
     assert two == one
 
 
+def test_an_edited_operator_is_another_model(samples, command, plugin, tmp_path):
+    from triune import TriuneConfig, TriuneForMaskedLM
+
+    operators.load_plugin(str(plugin))
+    config = TriuneConfig.from_pretrained(samples.shared, operator="rolled-matrix")
+    TriuneForMaskedLM(config).save_pretrained(tmp_path / "mine")
+    for file in samples.tokenizer.iterdir():
+        shutil.copy(file, tmp_path / "mine")
+    data = ["--task", "rte", "--data-dir", str(samples.data)]
+    arguments = ["finetune", str(tmp_path / "mine"), *data, *glue_arguments(samples, tmp_path)[-12:]]
+    first = command("--plugin", plugin, *arguments, "--out", tmp_path / "out")
+    assert first.returncode == 0, first.stderr
+    assert command("--plugin", plugin, *arguments, "--out", tmp_path / "out").returncode == 0
+    plugin.write_text(plugin.read_text().replace("roll(1", "roll(2"))
+    again = command("--plugin", plugin, *arguments, "--out", tmp_path / "out")
+    assert again.returncode == 2
+    assert "is of another source of the operator 'rolled-matrix'" in again.stderr
+
+
 def test_jobs_give_the_records_of_one_process(samples, command, tmp_path, monkeypatch):
     """Two jobs of submitit, each a process of its own that gets its share of the cells from a file."""
     monkeypatch.setattr(os, "cpu_count", lambda: 2)

@@ -15,11 +15,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
+from tests.operators.test_registry import PLUGIN
 from tests.training.conftest import TINY
-from triune import TriuneError
+from triune import TriuneError, operators
 from triune.training import checkpoints, run_folder
 from triune.training.pretrain import pretrain
-from triune.training.recipe import load_recipe
+from triune.training.recipe import load_recipe, recipe_from_dict
 
 
 def tiny(*overrides):
@@ -286,6 +287,32 @@ def test_loss_that_is_no_number_stops_and_names_the_checkpoint(blocks, tmp_path,
 def test_another_recipe_does_not_go_on_in_the_same_folder(half_way, blocks):
     with pytest.raises(TriuneError, match=r"training\.seed is 1 there and 2 here"):
         pretrain(tiny("training.seed=2"), blocks, half_way)
+
+
+def test_an_edited_operator_does_not_go_on_in_the_same_folder(blocks, tmp_path):
+    """Finished or not: what is there is of the operator before."""
+    plugin, few = tmp_path / "mine.py", ["model.operator=rolled-run", "training.steps=2"]
+    plugin.write_text(PLUGIN.replace("rolled-test", "rolled-run"))
+    start = command(blocks, tmp_path / "run", *few, plugin=plugin)
+
+    def run():
+        return subprocess.run(start, env=environment(), capture_output=True, text=True)
+
+    assert run().returncode == 0
+    assert "finished already" in run().stderr
+    plugin.write_text(plugin.read_text().replace("roll(1", "roll(2"))
+    again = run()
+    assert again.returncode == 2
+    assert "the source of the operator 'rolled-run' differs from what it was there" in again.stderr
+    assert "finished already" not in again.stderr
+
+
+def test_the_identity_of_published_records_stays(monkeypatch):
+    recipe = recipe_from_dict({"training": {"steps": 1}}, "here")
+    identity = run_folder.identity_of(recipe, {"train.tokens.bin": "abc"})
+    assert identity == "24d394bde378cb90a63f272a"
+    monkeypatch.setattr(operators.get("shared"), "source_sha256", "of somebody's file")
+    assert run_folder.identity_of(recipe, {"train.tokens.bin": "abc"}) != identity
 
 
 def test_a_folder_that_is_no_run(blocks, tmp_path):

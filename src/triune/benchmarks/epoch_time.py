@@ -29,6 +29,7 @@ from triune.errors import TriuneError
 from triune.evaluation.comparing import REFERENCE
 from triune.models.configuration import TriuneConfig
 from triune.models.heads import TriuneForSequenceClassification
+from triune.operators import with_operator_sources
 from triune.threads import threads_at_most
 from triune.training.finetune_recipe import FinetuneRecipe, finetune_recipe_from_dict
 from triune.training.run_folder import versions
@@ -79,6 +80,7 @@ def time_cell(
         "tokenizer": describe_tokenizer(load_tokenizer(tokenizer)),
         **described,
     }
+    what = with_operator_sources(what, [config.operator for config in configs.values()])
     identity = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:24]
     record = out / f"{task.name}.json"
     arguments = {"data": data, "tokenizer": tokenizer, "record": record, "identity": identity, **described}
@@ -113,47 +115,46 @@ def measure_time(
     flops = {label: epoch_flops(config, plan) for label, config in configs.items()}
     reference = next((label for label, config in configs.items() if config.operator == REFERENCE), next(iter(configs)))
     medians = {label: statistics.median(spent) for label, spent in seconds.items()}
-    return write_record(
-        record,
-        {
-            "study": STUDY,
-            "identity": identity,
-            "task": task.name,
-            "task_title": task.title,
-            "rows": len(encoded),
-            "subset": examples.subset,
-            "source": examples.source,
-            "batch": chosen.training.batch,
-            "steps": len(plan),
-            "mean_tokens": float(encoded.lengths.mean()),
-            "precision": chosen.training.precision,
-            "rounds": rounds,
-            "reference": reference,
-            "model": {
-                "layers": first.num_hidden_layers,
-                "width": first.hidden_size,
-                "heads": first.num_attention_heads,
-                "feed_forward": first.intermediate_size,
-                "vocabulary": first.vocab_size,
-            },
-            "contestants": [
-                {
-                    "model": label,
-                    "operator": config.operator,
-                    "operator_settings": config.operator_settings,
-                    "seconds": seconds[label],
-                    "median": medians[label],
-                    "ratio": medians[label] / medians[reference],
-                    "flops": flops[label],
-                    "flop_ratio": flops[label] / flops[reference],
-                    "how": contestants[label].how,
-                }
-                for label, config in configs.items()
-            ],
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-            "versions": versions(),
+    measured = {
+        "study": STUDY,
+        "identity": identity,
+        "task": task.name,
+        "task_title": task.title,
+        "rows": len(encoded),
+        "subset": examples.subset,
+        "source": examples.source,
+        "batch": chosen.training.batch,
+        "steps": len(plan),
+        "mean_tokens": float(encoded.lengths.mean()),
+        "precision": chosen.training.precision,
+        "rounds": rounds,
+        "reference": reference,
+        "model": {
+            "layers": first.num_hidden_layers,
+            "width": first.hidden_size,
+            "heads": first.num_attention_heads,
+            "feed_forward": first.intermediate_size,
+            "vocabulary": first.vocab_size,
         },
-    )
+        "contestants": [
+            {
+                "model": label,
+                "operator": config.operator,
+                "operator_settings": config.operator_settings,
+                "seconds": seconds[label],
+                "median": medians[label],
+                "ratio": medians[label] / medians[reference],
+                "flops": flops[label],
+                "flop_ratio": flops[label] / flops[reference],
+                "how": contestants[label].how,
+            }
+            for label, config in configs.items()
+        ],
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "versions": versions(),
+    }
+    operators = [config.operator for config in configs.values()]
+    return write_record(record, with_operator_sources(measured, operators))
 
 
 def time_line(cell: Cell, record: Record) -> str:

@@ -68,12 +68,14 @@ def study(config: TriuneConfig, heads: Sequence[str], names: Sequence[str] | Non
 def parameter_cell(record: Path) -> Cell:
     """The study of the paper's own model with all operators that are registered, but for those that came later."""
     named = {name: str(operators.settings_for(name, None)) for name in _reproduced()}
-    identity = hashlib.sha256(json.dumps({"operators": named, "version": VERSION}).encode()).hexdigest()[:24]
+    described = operators.with_operator_sources({"operators": named, "version": VERSION}, named)
+    identity = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:24]
     return Cell("parameters", _measure, {"record": record, "identity": identity}, record, identity)
 
 
 def _measure(record: Path, identity: str) -> Record:
-    return write_record(record, {**study(preset("base"), paper.TABLE_4_HEADS, _reproduced()), "identity": identity})
+    measured = {**study(preset("base"), paper.TABLE_4_HEADS, _reproduced()), "identity": identity}
+    return write_record(record, operators.with_operator_sources(measured, _reproduced()))
 
 
 def _reproduced() -> list[str]:

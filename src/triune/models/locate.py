@@ -1,6 +1,7 @@
 """Where a model is: a run folder, a model folder, the name of a model of the repository, or a name on the hub."""
 
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from triune.data.tokenizer import load_tokenizer
 from triune.errors import TriuneError, did_you_mean, one_line
 from triune.models.configuration import TriuneConfig
 from triune.models.pretrained import pretrained_names, resolved
+from triune.operators import with_operator_sources
 
 WEIGHTS = "model.safetensors"
 
@@ -19,7 +21,7 @@ WEIGHTS = "model.safetensors"
 class Location:
     path: str  # what `from_pretrained` takes
     config: TriuneConfig
-    sha256: str  # of the weights
+    sha256: str  # of the weights; of an operator that is not Triune's, also of its source
 
 
 def locate_model(name: str) -> Location:
@@ -43,7 +45,7 @@ def locate_model(name: str) -> Location:
         is_name = "/" not in name and not folder.is_dir()
         ours = f"; of the models that come with Triune{did_you_mean(name, pretrained_names())}" if is_name else ""
         raise TriuneError(f"cannot load '{path}': {one_line(error)}{ours}") from error
-    return Location(path, config, _weights_sha256(path))
+    return Location(path, config, _with_source(_weights_sha256(path), config.operator))
 
 
 def tokenizer_of(model: Location) -> Any:
@@ -55,6 +57,14 @@ def tokenizer_of(model: Location) -> Any:
             "put the model's own tokenizer there"
         )
     return tokenizer
+
+
+def _with_source(weights: str, operator: str) -> str:
+    """With an operator that was edited, the same weights are another model."""
+    described = with_operator_sources({"weights": weights}, [operator])
+    if len(described) == 1:
+        return weights
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
 
 def _weights_sha256(path: str) -> str:

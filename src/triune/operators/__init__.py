@@ -1,7 +1,18 @@
 """Attention operators: X → queries, keys and values. Importing this package registers ours."""
 
 from triune.operators.base import NoSettings, Operator
-from triune.operators.registry import build, get, in_order, load_plugin, loaded_plugins, names, register, settings_for
+from triune.operators.registry import (
+    build,
+    get,
+    in_order,
+    load_plugin,
+    loaded_plugins,
+    names,
+    operator_sources,
+    register,
+    settings_for,
+    with_operator_sources,
+)
 from triune.operators.roles import AttentionShape, OneTensor, Roles, Rotate
 
 # In the order of the paper's tables, then the controls, then other operators of one matrix.
@@ -28,6 +39,7 @@ __all__ = [
     "load_plugin",
     "loaded_plugins",
     "names",
+    "operator_sources",
     "pairwise",
     "qkv_tied",
     "register",
@@ -37,4 +49,5 @@ __all__ = [
     "shared_low_rank",
     "standard",
     "symmetric",
+    "with_operator_sources",
 ]

@@ -33,6 +33,7 @@ class Operator(nn.Module):
     Settings: ClassVar[type] = NoSettings
 
     name: ClassVar[str]  # set by `register`
+    source_sha256: ClassVar[str | None] = None  # likewise; None for an operator of Triune
     summary: ClassVar[str]
     scores: ClassVar[str]
     symmetric_scores: ClassVar[bool] = False

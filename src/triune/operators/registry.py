@@ -14,6 +14,7 @@ from huggingface_hub.errors import StrictDataclassError
 from triune.errors import TriuneError, did_you_mean, one_line
 from triune.operators.base import Operator
 from triune.operators.roles import AttentionShape
+from triune.operators.source import source_sha256
 
 OperatorClass = TypeVar("OperatorClass", bound=type[Operator])
 
@@ -36,6 +37,7 @@ def register(name: str) -> Callable[[OperatorClass], OperatorClass]:
             )
         _check_declared(name, operator)
         operator.name = name
+        operator.source_sha256 = source_sha256(operator)
         if "__validators__" not in vars(operator.Settings):  # several operators may share one class of settings
             operator.Settings = strict(operator.Settings)
         _OPERATORS[name] = operator
@@ -87,6 +89,21 @@ def get(name: str) -> type[Operator]:
             "an operator of your own must be imported first (--plugin on the command line)"
         )
     return _OPERATORS[name]
+
+
+def operator_sources(named: Iterable[str]) -> dict[str, str]:
+    """Checksums of the sources of operators that are not Triune's own, by name."""
+    known = {name: _OPERATORS[name].source_sha256 for name in named if name in _OPERATORS}
+    return {name: source for name, source in known.items() if source is not None}
+
+
+def with_operator_sources(described: dict[str, Any], named: Iterable[str]) -> dict[str, Any]:
+    """What an identity is made of, or a record: with the sources of the operators in it, where somebody may edit them.
+
+    Nothing is added for operators of Triune: published records keep their identities.
+    """
+    sources = operator_sources(named)
+    return {**described, "operator_sources": sources} if sources else described
 
 
 def settings_for(name: str, given: Mapping[str, Any] | None) -> Any:

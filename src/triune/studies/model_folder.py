@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from triune.data.folders import may_replace, replaced_folder
-from triune.data.manifest import Manifest, sha256_of
+from triune.data.manifest import Manifest
 from triune.data.tokenizer import write_tokenizer
 from triune.errors import TriuneError
 from triune.files import write_text
@@ -37,7 +37,7 @@ def publish_model(run: Path, folder: Path, said: Said, data: Path | None = None,
         model.save_pretrained(beside, max_shard_size="1TB")  # in one file
         shutil.copymode(beside / "config.json", beside / WEIGHTS)  # safetensors makes it for its owner alone
         write_tokenizer(tokenizer, beside)
-        sums = {trained.sha256, sha256_of(beside / WEIGHTS)}
+        sums = {trained.sha256, locate_model(str(beside)).sha256}
         found, pocket = ([], False) if scores is None else _scores_of(sums, scores)
         size = (beside / WEIGHTS).stat().st_size
         attention = model.base_model.encoder.layer[0].attention.self

@@ -14,6 +14,7 @@ from triune.evaluation.comparing import DEV, RECORD
 from triune.evaluation.finetuned import split_label
 from triune.kernels import dispatch
 from triune.models.locate import Location, locate_model
+from triune.operators import with_operator_sources
 from triune.training.finetune import MODEL, Job, finetune
 from triune.training.finetune_recipe import FinetuneRecipe, finetune_recipe_from_dict
 from triune.training.task_data import TaskData, load, problem_for
@@ -202,7 +203,8 @@ def run_finetuning(
             raise
         # A rate that is too high loses the search; in a study, a run that diverges is a result.
         started = {"model_path": job.model, "model_sha256": job.model_sha256}
-        return write_record(folder / RECORD, {"identity": job.identity, **started, "diverged": str(error)})
+        record = {"identity": job.identity, **started, "diverged": str(error)}
+        return write_record(folder / RECORD, with_operator_sources(record, [model.config.operator]))
 
 
 def finetuning_line(cell: Cell, record: Record) -> str:

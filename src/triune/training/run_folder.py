@@ -11,6 +11,7 @@ from typing import Any
 from triune.data.blocks import Blocks
 from triune.errors import TriuneError
 from triune.files import write_text
+from triune.operators import with_operator_sources
 from triune.training.recipe import Recipe, recipe_from_dict
 from triune.version import __version__
 
@@ -28,11 +29,16 @@ def versions() -> dict[str, str]:
 
 def open_run(run: Path, recipe: Recipe, data: dict[str, Any]) -> None:
     """Start a run folder, or make sure that the one there belongs to the same recipe and data."""
-    described = {"recipe": recipe.to_dict(), "data": data}
+    operator = recipe.model.operator
+    described = with_operator_sources({"recipe": recipe.to_dict(), "data": data}, [operator])
     if (run / "run.json").is_file():
         # Every value of both, with those that a recipe leaves out where they are as ever.
-        before = {"recipe": asdict(recipe_of(run)), "data": _read(run / "run.json").get("data")}
-        if different := _first_difference(before, {"recipe": asdict(recipe), "data": data}):
+        written = _read(run / "run.json")
+        before = {"recipe": asdict(recipe_of(run)), "data": written.get("data")}
+        different = _first_difference(before, {"recipe": asdict(recipe), "data": data})
+        if not different and written.get("operator_sources") != described.get("operator_sources"):
+            different = f"the source of the operator '{operator}' differs from what it was there"
+        if different:
             raise TriuneError(f"run folder '{run}' belongs to another run ({different}): choose another --out")
         return
     if run.exists() and any(run.iterdir()):
@@ -46,8 +52,9 @@ def data_hashes(blocks: Blocks) -> dict[str, str]:
 
 
 def identity_of(recipe: Recipe, data: dict[str, str]) -> str:
-    """Of what goes into a run: a summary with another one is not of this recipe and data."""
+    """Of what goes into a run: a summary with another one is not of this recipe, operator and data."""
     described = {"recipe": {**recipe.to_dict(), "about": ""}, "data": data}
+    described = with_operator_sources(described, [recipe.model.operator])
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:24]
 
 
