@@ -358,6 +358,33 @@ def test_a_second_call_reuses_and_a_damaged_file_is_written_again(tmp_path, few_
     assert write_pocket(tmp_path, seed=2, corpus_documents=30)["reused"] is False
 
 
+def test_a_smaller_corpus_leaves_nothing_of_a_larger_one(tmp_path, few_rows, monkeypatch):
+    monkeypatch.setattr(write, "DOCUMENTS_A_FILE", 20)
+    write_pocket(tmp_path / "out", corpus_documents=30)
+    write_pocket(tmp_path / "out", corpus_documents=20)
+    assert [path.name for path in sorted((tmp_path / "out/corpus").iterdir())] == ["pocket-00.txt", "valid-pocket.txt"]
+
+
+@pytest.mark.parametrize("other", ["glue/rte/dev.parquet", "mine.txt", "corpus/pocket-00.txt"])
+def test_a_folder_with_something_else_is_refused(tmp_path, few_rows, other):
+    (tmp_path / other).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / other).write_bytes(b"precious")
+    with pytest.raises(TriuneError, match="holds something else; give an empty or new folder"):
+        write_pocket(tmp_path, corpus_documents=30)
+    assert bytes_of(tmp_path) == {other: b"precious"}
+
+
+@pytest.mark.parametrize("other", ["corpus/mine.txt", "mine.txt"])
+def test_a_file_beside_the_pocket_data_is_kept(tmp_path, few_rows, other):
+    write_pocket(tmp_path, corpus_documents=30)
+    (tmp_path / other).write_bytes(b"precious")
+    assert write_pocket(tmp_path, corpus_documents=30)["reused"] is True
+    before = bytes_of(tmp_path)
+    with pytest.raises(TriuneError, match="holds something else"):
+        write_pocket(tmp_path, seed=2, corpus_documents=30)
+    assert bytes_of(tmp_path) == before
+
+
 @pytest.mark.parametrize("stage", ["write", "rename"])
 def test_a_full_disk_leaves_nothing_half_written(tmp_path, few_rows, monkeypatch, stage):
     def full(*arguments, **settings):

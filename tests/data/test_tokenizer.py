@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 
@@ -78,11 +79,19 @@ def test_case_weights_and_frequency_matter(corpus, trained, tmp_path):
     assert len(rare) < 300
 
 
-def test_it_is_written_beside_other_files(corpus, trained, tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    assert train_tokenizer(corpus, 300, tmp_path) == tmp_path
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
+def test_a_tokenizer_is_replaced_and_anything_else_refused(corpus, trained, tmp_path):
+    out = shutil.copytree(trained, tmp_path / "out")
+    (out / "tokenizer.json").write_text("damaged")
+    (out / "added_tokens.json").write_text("{}")
+    assert train_tokenizer(corpus, 300, out) == out
+    before = {path.name: path.read_bytes() for path in trained.iterdir()}
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    (out / "config.json").write_text("{}")  # a model's folder
+    with pytest.raises(TriuneError, match="holds something else; give an empty or new folder") as caught:
+        train_tokenizer(corpus, 400, out)
+    assert str(out) in str(caught.value)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before | {"config.json": b"{}"}
 
 
 def test_a_bare_vocabulary_loads(trained, tmp_path):
@@ -120,7 +129,7 @@ def test_names_of_no_tokenizer(corpus, tmp_path):
     with pytest.raises(TriuneError, match="cannot load tokenizer 'nobody/nothing'"):
         load_tokenizer("nobody/nothing")
     with pytest.raises(TriuneError, match="too small"):
-        train_tokenizer(corpus, 20, tmp_path)
+        train_tokenizer(corpus, 20, tmp_path / "out")
     (tmp_path / "empty.txt").write_text("\n\n")
     with pytest.raises(TriuneError, match="no text"):
         train_tokenizer(tmp_path / "empty.txt", 300, tmp_path / "out")

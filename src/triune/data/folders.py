@@ -15,6 +15,12 @@ def may_replace(folder: Path, names: Collection[str]) -> bool:
     return folder.is_dir() and all(path.name in names for path in folder.iterdir())
 
 
+def refuse_something_else(folder: Path, names: Collection[str]) -> None:
+    """What we are to write to must be new, empty, or hold what we wrote there before, which is replaced."""
+    if folder.exists() and not may_replace(folder, names):
+        raise TriuneError(f"'{folder}' holds something else; give an empty or new folder to write to")
+
+
 @contextmanager
 def replaced_folder(out: Path) -> Iterator[Path]:
     """A new folder beside `out` that takes its place if the block ends well; otherwise `out` stays as it was."""

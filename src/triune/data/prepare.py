@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from triune.data.encode import Batch, encode_batches
-from triune.data.folders import may_replace, replaced_folder
+from triune.data.folders import refuse_something_else, replaced_folder
 from triune.data.manifest import (
     NAME,
     Manifest,
@@ -118,8 +118,7 @@ class _Job:
             raise TriuneError(f"valid_fraction={valid_fraction} must be at least 0 and below 1")
         if self.workers is not None and self.workers < 1:
             raise TriuneError(f"workers={self.workers} must be at least 1")
-        if self.out.exists() and not may_replace(self.out, _WRITTEN):
-            raise TriuneError(f"'{self.out}' holds something else; give an empty or new folder to write to")
+        refuse_something_else(self.out, _WRITTEN)
 
     def current(self) -> tuple[Manifest | None, list[str]]:
         """The manifest that is there, and all that speaks against using it; fingerprints the sources on the way."""

@@ -2,9 +2,6 @@
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -12,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from triune.data.folders import refuse_something_else, replaced_folder
 from triune.data.sources import ReadCounts, Source, as_sources
 from triune.data.text import taken_documents
 from triune.errors import TriuneError, one_line
@@ -19,6 +17,7 @@ from triune.errors import TriuneError, one_line
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # ids 0 … 4
 SPECIAL_PARTS = ("pad", "unk", "cls", "sep", "mask")
 CONTINUES = "##"
+FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt")
 SMALLEST_VOCABULARY = 200
 LARGEST_ALPHABET = 1000  # as in BERT's own trainer; a small vocabulary gives at most a tenth to single characters
 
@@ -37,12 +36,14 @@ def train_tokenizer(
     `tokenizers` numbers continuing characters (`##c`) in the order of a hash table that differs from run to run, and
     breaks ties between merges by those numbers. So the text is read twice: first for its characters, which are handed
     to the trainer in a fixed order, then for its words. `seed` matters where sources have fractional weights.
-    `say` gets a line for each source: what was read of it, and what could not be.
+    `say` gets a line for each source: what was read of it, and what could not be. A tokenizer in `out` is replaced, a
+    folder with anything else in it is refused: the tokenizer of a model is that model's.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
     if vocab_size < SMALLEST_VOCABULARY:
         raise TriuneError(f"vocab_size={vocab_size} is too small for WordPiece; at least {SMALLEST_VOCABULARY}")
+    refuse_something_else(Path(out), FILES)
     given = as_sources(sources)
     draft = Tokenizer(models.WordPiece({}, unk_token="[UNK]"))
     draft.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
@@ -106,20 +107,9 @@ def _save(vocabulary: dict[str, int], lowercase: bool, out: Path) -> Path:
     from transformers import BertTokenizer
 
     tokenizer = BertTokenizer(vocab=vocabulary, do_lower_case=lowercase)
-    beside = None
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(dir=out, prefix=".tokenizer."))
+    with replaced_folder(out) as beside:
         write_tokenizer(tokenizer, beside)
         (beside / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocabulary), encoding="utf-8")
-        # File by file: the folder may be a model's, whose other files stay.
-        for file in sorted(beside.iterdir()):
-            os.replace(file, out / file.name)
-    except OSError as error:
-        raise TriuneError(f"cannot write the tokenizer to '{out}': {error.strerror or one_line(error)}") from error
-    finally:
-        if beside is not None:
-            shutil.rmtree(beside, ignore_errors=True)
     return out
 
 

@@ -8,6 +8,7 @@ import torch
 
 from triune.data.folders import may_replace, replaced_folder
 from triune.data.manifest import Manifest
+from triune.data.tokenizer import FILES as TOKENIZER_FILES
 from triune.data.tokenizer import write_tokenizer
 from triune.errors import TriuneError
 from triune.files import write_text
@@ -20,8 +21,7 @@ from triune.report.published_card import MARK, Counted, Said, published_card
 from triune.training.run_folder import MODEL, SUMMARY, is_finished
 
 CARD = "README.md"
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt")
-WRITTEN = {CARD, WEIGHTS, "config.json", *TOKENIZER}
+WRITTEN = {CARD, WEIGHTS, "config.json", *TOKENIZER_FILES}
 
 
 def publish_model(run: Path, folder: Path, said: Said, data: Path | None = None, scores: Path | None = None) -> int:

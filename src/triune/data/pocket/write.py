@@ -5,9 +5,11 @@ import io
 import json
 import random
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from triune.data.folders import refuse_something_else, replaced_folder
 from triune.data.pocket import pairs, sentences, stories
 from triune.data.pocket.facts import Part
 from triune.data.pocket.sentences import Row
@@ -20,6 +22,7 @@ DEFAULT_DOCUMENTS = 8_000
 DOCUMENTS_A_FILE = 4_000
 VALIDATION_SHARE = 25  # one validation document for this many of the corpus
 MANIFEST = "pocket.json"
+WRITTEN = (MANIFEST, "corpus/pocket-*.txt", "corpus/valid-pocket.txt", "glue/*/*.parquet", "squad/*/*.json")
 
 TRIES = 10_000  # for a row that is new; a task with too few different rows is a mistake here, not an endless loop
 Make = Callable[[random.Random, Part], Row]
@@ -48,16 +51,24 @@ def write_pocket(out: Path, seed: int = 1, corpus_documents: int = DEFAULT_DOCUM
     current = _current_manifest(out, identity)
     if current is not None:
         return current | {"reused": True}
-    # Without a manifest, what an interrupted run leaves is not taken for the whole.
-    _remove(out / MANIFEST)
-    counts: dict[str, dict[str, int]] = {}
-    counts |= _write_corpus(out, seed, corpus_documents)
-    counts |= _write_glue(out, seed)
-    counts |= _write_squad(out, seed)
-    files = {name: count | {"sha256": _sha256(out / name)} for name, count in sorted(counts.items())}
-    manifest: dict[str, Any] = identity | {"files": files}
-    write_text(out / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+    _refuse_something_else(out)
+    with replaced_folder(out) as beside:
+        counts: dict[str, dict[str, int]] = {}
+        counts |= _write_corpus(beside, seed, corpus_documents)
+        counts |= _write_glue(beside, seed)
+        counts |= _write_squad(beside, seed)
+        files = {name: count | {"sha256": _sha256(beside / name)} for name, count in sorted(counts.items())}
+        manifest: dict[str, Any] = identity | {"files": files}
+        write_text(beside / MANIFEST, json.dumps(manifest, indent=1) + "\n")
     return manifest | {"reused": False}
+
+
+def _refuse_something_else(out: Path) -> None:
+    """A folder that holds `glue` and `squad` may be the real ones': only with our manifest are they ours to replace."""
+    inside = [path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir()]
+    ours = MANIFEST in inside and all(any(fnmatch(name, pattern) for pattern in WRITTEN) for name in inside)
+    if not ours:
+        refuse_something_else(out, ())
 
 
 def _current_manifest(out: Path, identity: dict[str, int]) -> dict[str, Any] | None:
@@ -140,13 +151,6 @@ def _write_parquet(path: Path, rows: list[Row]) -> None:
     written = io.BytesIO()
     pq.write_table(pa.table(arrays), written, compression="zstd")
     write_bytes(path, written.getvalue())
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise TriuneError(f"cannot replace '{path}': {error.strerror}") from error
 
 
 def _sha256(path: Path) -> str:
