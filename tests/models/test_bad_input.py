@@ -45,6 +45,19 @@ def test_decoders_are_refused():
         small_config("shared", is_decoder=True)
 
 
+def test_a_dictionary_of_berts_is_sent_to_where_its_operator_is_known():
+    described = transformers.BertConfig(num_hidden_layers=1).to_dict()
+    with message("a BERT's configuration is taken by TriuneConfig.from_dict"):
+        TriuneConfig(**described)
+    assert TriuneConfig.from_dict(described).operator == "standard"
+    assert TriuneConfig.from_dict(described, operator="shared").operator == "shared"
+
+
+def test_an_unknown_attention_is_told_ours_too():
+    with message("unknown attn_implementation 'spda' (did you mean 'sdpa'?)", "triune", "one_tensor"):
+        small_model("shared", attn_implementation="spda")
+
+
 def test_relative_positions_are_refused(tmp_path):
     """Such a BERT would load and compute something else."""
     transformers.BertConfig(position_embedding_type="relative_key").save_pretrained(tmp_path)

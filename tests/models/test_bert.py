@@ -156,3 +156,17 @@ def test_training_step_is_berts(attention_dropout, inputs):
         model(**inputs, labels=inputs["input_ids"]).loss.backward()
     for (name, one), (_, other) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_a_bert_is_loaded_without_a_warning_and_another_is_refused(tmp_path, monkeypatch):
+    """transformers would say that it may yield errors: what is loaded is the same model."""
+    heard = []
+    monkeypatch.setattr(transformers.configuration_utils.logger, "warning", heard.append)
+    bert("ForMaskedLM").save_pretrained(tmp_path)
+    triune.TriuneForMaskedLM.from_pretrained(tmp_path)
+    assert heard == []
+    described = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(described | {"model_type": "electra"}))
+    with pytest.raises(triune.TriuneError, match="model type 'electra' is not one of BERT"):
+        TriuneConfig.from_pretrained(tmp_path)
+    assert "You are using a model of type `electra`" in heard[0]

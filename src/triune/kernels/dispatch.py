@@ -14,7 +14,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 from transformers.utils import logging
 
-from triune.errors import TriuneError
+from triune.errors import TriuneError, did_you_mean
 from triune.kernels import add_norm, bias_gelu, one_tensor
 from triune.kernels.reference import reference_attention
 
@@ -58,8 +58,8 @@ def choose(implementation: str | None, situation: Situation | None = None) -> At
     try:
         function = ALL_ATTENTION_FUNCTIONS[implementation]
     except KeyError:
-        known = ", ".join(["eager", *sorted(ALL_ATTENTION_FUNCTIONS.valid_keys())])
-        raise TriuneError(f"unknown attn_implementation '{implementation}': there are {known}") from None
+        known = did_you_mean(implementation, ["eager", *sorted(ALL_ATTENTION_FUNCTIONS.valid_keys())])
+        raise TriuneError(f"unknown attn_implementation '{implementation}'{known}") from None
     return AttentionCore(implementation, asked, False, function)
 
 

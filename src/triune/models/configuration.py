@@ -97,18 +97,28 @@ class TriuneConfig(BertConfig):
         _ = self.settings  # raises where the operator or a setting is unknown
 
     @classmethod
+    def get_config_dict(cls, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A BERT's is one of ours from here on, or transformers would warn that it may not fit."""
+        config_dict, unused = super().get_config_dict(*args, **kwargs)
+        return _of_bert(config_dict), unused
+
+    @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        config_dict = dict(config_dict)
-        if config_dict.get("model_type") in (BertConfig.model_type, None):
-            # A published BERT (the oldest do not say so): its weights are those of the standard operator.
-            config_dict.pop("model_type", None)
-            config_dict.setdefault("operator", "standard")
+        config_dict = _of_bert(config_dict)
         if kwargs.get("operator", config_dict.get("operator")) != config_dict.get("operator"):
             config_dict.pop("operator_settings", None)  # they belong to the operator that is being replaced
         # What is overridden at load time is validated together with the rest, not set on the finished object.
         overridden = [field.name for field in dataclasses.fields(cls) if field.name in kwargs]
         config_dict.update({name: kwargs.pop(name) for name in overridden})
         return super().from_dict(config_dict, **kwargs)
+
+
+def _of_bert(config_dict: dict[str, Any]) -> dict[str, Any]:
+    """A published BERT (the oldest do not say so) has the weights of the standard operator; others are as they are."""
+    if config_dict.get("model_type") not in (BertConfig.model_type, None):
+        return dict(config_dict)
+    named = {key: value for key, value in config_dict.items() if key != "model_type"}
+    return {"operator": "standard", **named}
 
 
 def as_triune_config(config: Any) -> TriuneConfig:
@@ -122,7 +132,9 @@ def as_triune_config(config: Any) -> TriuneConfig:
 
 def _refuse_unknown(cls: type, extra: dict[str, Any]) -> None:
     """BERT configurations carry many extra keys, which is fine; a near miss of a real one is a slip."""
-    if (kind := extra.get("model_type", cls.model_type)) != cls.model_type:  # type: ignore[attr-defined]
+    if (kind := extra.get("model_type")) == BertConfig.model_type:  # whose operator is another than our default
+        raise TriuneError("a BERT's configuration is taken by TriuneConfig.from_dict and TriuneConfig.from_pretrained")
+    if kind not in (None, cls.model_type):  # type: ignore[attr-defined]
         raise TriuneError(f"a configuration of model type '{kind}' is not one of BERT: Triune needs BERT's")
     if (positions := extra.get("position_embedding_type", "absolute")) != "absolute":
         raise TriuneError(f"position_embedding_type '{positions}' is not supported: position is 'absolute' or 'rotary'")

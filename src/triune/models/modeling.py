@@ -69,7 +69,12 @@ class TriunePreTrainedModel(BertPreTrainedModel):
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """Where nothing is asked for, transformers takes "sdpa"; we take the automatic choice."""
-        return super().get_correct_attn_implementation(requested_attention or dispatch.AUTOMATIC, is_init_check)
+        requested = requested_attention or dispatch.AUTOMATIC
+        try:
+            return super().get_correct_attn_implementation(requested, is_init_check)
+        except ValueError:
+            dispatch.choose(requested)  # a name that nobody knows: its list has ours in it
+            raise
 
     @property
     def attention_core(self) -> dispatch.AttentionCore:
