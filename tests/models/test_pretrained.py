@@ -87,15 +87,26 @@ def test_an_unknown_name_lists_those_there_are(models):
     refused("notes", "there are mini-shared")
 
 
-def test_without_any_folder_it_says_what_to_do(checkout):
+@pytest.mark.parametrize("has_folder", [False, True])
+def test_a_checkout_without_models_says_what_to_do(has_folder, checkout):
+    if has_folder:
+        (checkout / "models").mkdir()
     assert triune.pretrained_names() == []
-    refused("mini-shared", "clone the repository", "set TRIUNE_MODELS to a folder")
+    refused("mini-shared", f"there is none in '{checkout / 'models'}'", "git pull", "set TRIUNE_MODELS to a folder")
+
+
+@pytest.mark.parametrize("is_checkout", [False, True])
+def test_a_folder_of_ones_own_without_models_is_named(is_checkout, checkout, tmp_path, monkeypatch):
+    if not is_checkout:
+        (checkout / "pyproject.toml").unlink()
+    monkeypatch.setenv(place.VARIABLE, str(tmp_path))
+    refused("mini-shared", f"there is none in '{tmp_path}'", "git pull" if is_checkout else "clone the repository")
 
 
 def test_a_folder_of_pythons_is_no_checkout(checkout, half):
     shutil.copytree(half, checkout / "models" / "mini-shared")
     (checkout / "pyproject.toml").unlink()
-    refused("mini-shared", "clone the repository")
+    refused("mini-shared", "an installed package carries none: clone the repository", "set TRIUNE_MODELS to a folder")
 
 
 def test_a_variable_that_names_nothing(checkout, monkeypatch):

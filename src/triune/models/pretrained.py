@@ -15,12 +15,15 @@ def pretrained(name: str) -> str:
     known = _models()
     if name in known:
         return str(known[name])
-    if not _folders():
-        raise TriuneError(
-            f"there is no model '{name}' here, because an installed package carries none: clone the repository, or set "
-            f"{VARIABLE} to a folder that holds models"
-        )
-    raise TriuneError(f"there is no model '{name}'{did_you_mean(name, known)}")
+    if known:
+        raise TriuneError(f"there is no model '{name}'{did_you_mean(name, known)}")
+    looked = _folders() or ([CHECKOUT / FOLDER] if _is_checkout() else [])
+    places = " and ".join(f"'{folder}'" for folder in looked)
+    why = f"there is none in {places}" if looked else "an installed package carries none"
+    get = "update the checkout (git pull), make one (triune publish)" if _is_checkout() else "clone the repository"
+    raise TriuneError(
+        f"there is no model '{name}' here, because {why}: {get}, or set {VARIABLE} to a folder that holds models"
+    )
 
 
 def pretrained_names() -> list[str]:
@@ -49,7 +52,10 @@ def _folders() -> list[Path]:
         folders.append(Path(named).expanduser().absolute())
         if not folders[0].is_dir():
             raise TriuneError(f"{VARIABLE} names '{named}', which is not a folder: set it to one that holds models")
-    of_checkout = CHECKOUT / FOLDER
-    if of_checkout.is_dir() and (CHECKOUT / "pyproject.toml").is_file():
-        folders.append(of_checkout)
+    if _is_checkout() and (CHECKOUT / FOLDER).is_dir():
+        folders.append(CHECKOUT / FOLDER)
     return folders
+
+
+def _is_checkout() -> bool:
+    return (CHECKOUT / "pyproject.toml").is_file()
