@@ -110,7 +110,8 @@ def test_a_bare_vocabulary_loads(trained, tmp_path):
         ({}, "not a tokenizer's folder"),
         ({"vocab.txt": "a\nb\n"}, r"lacks \[PAD\]"),
         ({"tokenizer.json": "{"}, "cannot load tokenizer"),
-        ({"config.json": "{}"}, "cannot load tokenizer"),
+        ({"tokenizer_config.json": "{}"}, "not a tokenizer's folder"),
+        ({"config.json": "{}"}, r"has no tokenizer beside it: save .* by tokenizer.save_pretrained\('.*tokenizer'\)"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, files, said):
@@ -126,7 +127,7 @@ def test_mistakes_are_one_line(tmp_path, files, said):
 
 
 def test_names_of_no_tokenizer(corpus, tmp_path):
-    with pytest.raises(TriuneError, match="cannot load tokenizer 'nobody/nothing'"):
+    with pytest.raises(TriuneError, match="there is no folder 'nobody/nothing' here, and cannot load tokenizer"):
         load_tokenizer("nobody/nothing")
     with pytest.raises(TriuneError, match="too small"):
         train_tokenizer(corpus, 20, tmp_path / "out")

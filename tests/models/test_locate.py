@@ -68,8 +68,11 @@ def test_weights_in_shards(tmp_path):
     shards = sorted(tmp_path.glob("model-*.safetensors"))
     assert len(shards) > 1
     before = locate_model(str(tmp_path)).sha256
-    shards[-1].write_bytes(shards[-1].read_bytes() + b" ")
+    whole = shards[-1].read_bytes()
+    shards[-1].write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert locate_model(str(tmp_path)).sha256 != before
+    shards[-1].write_bytes(whole[:-1])
+    refused(tmp_path, shards[-1], "damaged or incomplete")
 
 
 def test_a_published_bert_is_standard(tmp_path):
@@ -97,7 +100,7 @@ def test_a_file_is_no_folder(folder):
 
 @pytest.mark.parametrize("name", ["nobody/nothing", "nothing-of-this-name"])
 def test_a_hub_name_that_cannot_be_had_offline(name):
-    refused(name, f"cannot load '{name}'")
+    refused(name, f"there is no folder '{name}' here, and cannot load '{name}' from the hub")
 
 
 def test_weights_that_are_missing(folder):

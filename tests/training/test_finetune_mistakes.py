@@ -116,7 +116,8 @@ def test_damaged_weights_are_one_line(damage, samples, command, tmp_path):
     path.write_bytes(path.read_bytes()[:-7] if damage == "cut" else b"not weights at all")
     arguments = own_arguments(samples, tmp_path / "out")
     arguments[1] = str(model)
-    one_line(command(*arguments), model)
+    one_line(command(*arguments), model, "damaged or incomplete")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.skipif(find_spec("flash_attn") is not None, reason="it can run here")

@@ -18,6 +18,7 @@ SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # ids 0 … 4
 SPECIAL_PARTS = ("pad", "unk", "cls", "sep", "mask")
 CONTINUES = "##"
 FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt")
+VOCABULARIES = ("vocab*", "*.model")  # of tokenizers without a tokenizer.json, which transformers makes fast
 SMALLEST_VOCABULARY = 200
 LARGEST_ALPHABET = 1000  # as in BERT's own trainer; a small vocabulary gives at most a tenth to single characters
 
@@ -131,14 +132,22 @@ def load_tokenizer(name: str | Path) -> Any:
     if folder.is_dir() and not (folder / "tokenizer.json").exists():
         if not (folder / "tokenizer_config.json").exists() and (folder / "vocab.txt").exists():
             return _checked(_from_vocabulary(folder / "vocab.txt"), name)
-        if not any((folder / known).exists() for known in ("tokenizer_config.json", "config.json")):
+        if not any(any(folder.glob(pattern)) for pattern in VOCABULARIES):
+            if (folder / "config.json").exists():
+                raise TriuneError(
+                    f"the model in '{name}' has no tokenizer beside it: save the one that it was trained with there, "
+                    f"by tokenizer.save_pretrained('{name}')"
+                )
             raise TriuneError(f"'{name}' is not a tokenizer's folder: it has no tokenizer.json and no vocab.txt")
     elif not folder.exists() and (str(name).count("/") > 1 or str(name).startswith((".", "/", "~"))):
         raise TriuneError(f"there is no tokenizer folder '{name}'")
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else str(name))
     except Exception as error:  # OSError, ValueError, hub errors, and whatever a damaged tokenizer.json brings up
-        raise TriuneError(f"cannot load tokenizer '{name}': {one_line(error)}") from error
+        what = f"cannot load tokenizer '{name}'"
+        if not folder.is_dir():
+            what = f"there is no folder '{name}' here, and {what} from the hub"
+        raise TriuneError(f"{what}: {one_line(error)}") from error
     return _checked(tokenizer, name)
 
 

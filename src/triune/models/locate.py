@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
 from transformers.utils import cached_file
 
 from triune.data.tokenizer import load_tokenizer
@@ -42,9 +43,13 @@ def locate_model(name: str) -> Location:
     except TriuneError as error:
         raise TriuneError(f"the configuration in '{path}': {error}") from error
     except (OSError, ValueError) as error:
-        is_name = "/" not in name and not folder.is_dir()
-        ours = f"; of the models that come with Triune{did_you_mean(name, pretrained_names())}" if is_name else ""
-        raise TriuneError(f"cannot load '{path}': {one_line(error)}{ours}") from error
+        if folder.is_dir():
+            raise TriuneError(f"cannot load '{path}': {one_line(error)}") from error
+        ours = pretrained_names() if "/" not in name else []
+        also = f"; of the models that come with Triune{did_you_mean(name, ours)}" if ours else ""
+        raise TriuneError(
+            f"there is no folder '{name}' here, and cannot load '{name}' from the hub: {one_line(error)}{also}"
+        ) from error
     return Location(path, config, _with_source(_weights_sha256(path), config.operator))
 
 
@@ -74,6 +79,7 @@ def _weights_sha256(path: str) -> str:
             files = sorted(Path(path).glob("model-*.safetensors"))  # a large one, in shards
         if not files:
             raise TriuneError(f"'{path}' has no {WEIGHTS}: save the model again")
+        _check_whole(files)
         digest = hashlib.sha256()
         for file in files:
             with file.open("rb") as stream:
@@ -82,3 +88,15 @@ def _weights_sha256(path: str) -> str:
     except OSError as error:
         raise TriuneError(f"cannot read the weights of '{path}': {one_line(error)}") from error
     return digest.hexdigest()
+
+
+def _check_whole(files: list[Path]) -> None:
+    """Headers and sizes: what was cut short is found here, before whoever asks for the model has written anything."""
+    for file in files:
+        try:
+            with safe_open(file, "pt"):
+                pass
+        except SafetensorError as error:
+            raise TriuneError(
+                f"the weights in '{file}' are damaged or incomplete ({one_line(error)}): fetch or save them again"
+            ) from error
