@@ -232,6 +232,7 @@ def test_fold_takes_the_name_of_a_model_that_comes_with_triune(triune, tmp_path,
         (["params", "--head", "nose"], "unknown head 'nose'"),
         (["params", "--operator", "sharde"], "did you mean 'shared'?"),
         (["params", "--no-such-option"], "--no-such-option"),
+        (["params", "--plugin", "mine.py"], "--plugin goes before the command, as in: triune --plugin FILE"),
         (["nothing"], "nothing"),
         (["params", "--config", "{tmp}/list.json"], "must hold a JSON object"),
         (["params", "--config", "{tmp}/broken.json"], "not valid JSON"),
@@ -293,6 +294,23 @@ def test_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
         write_text(target, "new")
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("inside", ["x", "x/y"])
+def test_a_file_in_place_of_a_folder_is_named(tmp_path, inside):
+    from triune import TriuneError
+    from triune.data.folders import replaced_folder
+    from triune.files import alone_at, write_text
+
+    taken = tmp_path / "readme.py"
+    taken.write_text("precious")
+    with pytest.raises(TriuneError, match=f"'{taken}' is a file, not a folder"):
+        write_text(taken / inside, "new")
+    with pytest.raises(TriuneError, match=f"'{taken}' is a file, not a folder"), alone_at(taken / inside):
+        pass
+    with pytest.raises(TriuneError, match=f"'{taken}' is a file, not a folder"), replaced_folder(taken / inside):
+        pass
+    assert taken.read_text() == "precious"
 
 
 def test_readable_by_others(tmp_path):

@@ -78,6 +78,8 @@ def main() -> None:
         # A mistake on the command line itself; typer brings its own exception classes or click's.
         if not hasattr(error, "format_message"):
             raise
+        if getattr(error, "option_name", None) == "--plugin":
+            _fail("--plugin goes before the command, as in: triune --plugin FILE pretrain …")
         if message := " ".join(error.format_message().split()):  # empty where help has been printed already
             context = getattr(error, "ctx", None)
             _fail(f"{message} (see '{context.command_path if context else 'triune'} --help')")

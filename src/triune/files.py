@@ -10,7 +10,7 @@ from typing import IO
 
 from filelock import FileLock
 
-from triune.errors import TriuneError
+from triune.errors import TriuneError, one_line
 
 _ATTEMPTS = 20
 
@@ -22,6 +22,12 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     with _whole_file(path) as file:
         file.write(content)
+
+
+def why_not_written(path: Path, error: OSError) -> str:
+    """In the words of the system, but where a file stands in place of a folder: there those only say that it exists."""
+    file = next((one for one in path.parents if one.is_file()), None)
+    return error.strerror or one_line(error) if file is None else f"'{file}' is a file, not a folder"
 
 
 @contextmanager
@@ -53,7 +59,7 @@ def alone_at(path: Path) -> Iterator[None]:
             # Whoever was inside and failed may take away the folder that was new, in this very moment.
             if attempt + 1 < _ATTEMPTS and isinstance(error, (FileNotFoundError, FileExistsError)):
                 continue
-            raise TriuneError(f"cannot write '{path.parent}': {error.strerror}") from error
+            raise TriuneError(f"cannot write '{path.parent}': {why_not_written(path, error)}") from error
     try:
         yield
     finally:
@@ -71,7 +77,7 @@ def _whole_file(path: Path) -> Iterator[IO[bytes]]:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise TriuneError(f"cannot write '{path}': {error.strerror}") from error
+        raise TriuneError(f"cannot write '{path}': {why_not_written(path, error)}") from error
     try:
         with os.fdopen(handle, "wb") as file:
             yield file

@@ -92,6 +92,8 @@ def test_overrides():
         ("training.steps=0", "must be positive"),
         ("training.sequences=-3", "at least 1"),
         ("data.block_length=[", "not valid YAML"),
+        ("model.operator_settings=null", "'model.operator_settings' is null; for nothing write {}"),
+        ("optimizer.betas=null", "for nothing write []"),
     ],
 )
 def test_wrong_overrides_are_one_line(override, says):

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from triune.errors import TriuneError, one_line
+from triune.errors import TriuneError
+from triune.files import why_not_written
 
 
 def may_replace(folder: Path, names: Collection[str]) -> bool:
@@ -34,7 +35,7 @@ def replaced_folder(out: Path) -> Iterator[Path]:
         os.chmod(beside, 0o777 & ~umask)  # mkdtemp makes folders that only their owner may read
         _take_place(beside, out)
     except OSError as error:
-        raise TriuneError(f"cannot write '{out}': {error.strerror or one_line(error)}; nothing was changed") from error
+        raise TriuneError(f"cannot write '{out}': {why_not_written(out, error)}; nothing was changed") from error
     finally:
         if beside is not None:
             shutil.rmtree(beside, ignore_errors=True)

@@ -10,6 +10,7 @@ from triune.errors import TriuneError, did_you_mean, one_line
 
 Number = float | int
 Parts = dict[str, type]
+NOTHING = {dict: "{}", list: "[]"}
 
 
 def find_recipe(name: str, parts: Parts) -> Path:
@@ -56,6 +57,8 @@ def _build_part(name: str, part: type, values: Any, where: str) -> Any:
     for key in values:
         if key not in hints:
             raise TriuneError(f"recipe '{where}': unknown key '{name}.{key}'{did_you_mean(str(key), hints)}")
+        if values[key] is None and hints[key] in NOTHING:
+            raise TriuneError(f"recipe '{where}': '{name}.{key}' is null; for nothing write {NOTHING[hints[key]]}")
     try:
         return part(**{key: _number(value, hints[key]) for key, value in values.items()})
     except StrictDataclassError as error:
