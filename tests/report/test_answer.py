@@ -57,7 +57,7 @@ def test_of_one_run_each_nothing_is_said_to_be_shown(tmp_path):
     assert headline(found) == "Not answered by these records: not tested: one run of each."
     tasks = said(found)["Tasks"]
     assert tasks.text.startswith("4 tasks have scores of both, not tested: one run of each. The largest difference")
-    assert tasks.leans == "none"
+    assert tasks.leans == "untested"
     assert "▼" not in sections(found)[1].tables[0].to_markdown().partition("\n\n")[0]
 
 
@@ -326,7 +326,7 @@ def test_nothing_is_shown_before_all_that_was_planned_is_there(tmp_path):
     assert headline(found).startswith(begins)
     assert "Validation loss: shared +0.320 nats." in headline(found)
     statements = said(found)
-    assert statements["Primary comparison"].leans == statements["Tasks"].leans == "none"
+    assert statements["Primary comparison"].leans == statements["Tasks"].leans == "untested"
     assert "So far, not tested yet (5 of 6 planned" in statements["Primary comparison"].text
     assert "not tested yet" in statements["Tasks"].text
     page = "".join(table.to_markdown() for section in sections(found) for table in section.tables)
@@ -369,3 +369,6 @@ def test_a_task_that_is_only_reported_is_in_no_mean(tmp_path):
     assert measures.rows[0][0] == "standard"
     assert measures.rows[1][2] == "+0.313"
     assert measures.rows[1][4] == "−6.75"
+    assert measures.sources[1, 1] == tuple(f"runs/shared/seed-{seed}/summary.json" for seed in (1, 2, 3))
+    assert len(measures.sources[1, 3]) == 18
+    assert not any("wnli" in file for file in measures.sources[1, 3])

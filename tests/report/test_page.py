@@ -128,6 +128,7 @@ def test_methods_come_from_the_recipes(read):
     assert read.row("model.operator") == ["model.operator", "standard (standard); shared (shared)", "no"]
     role_start = "model.operator_settings.role_start"
     assert read.row(role_start) == [role_start, "not set (standard); signed (shared)", "no"]
+    assert not [row for row in read.rows if row[:1] == ["model.operator_settings"]]  # "not set (shared)" would be wrong
     assert read.row("training.epochs", "2") == ["training.epochs", "2", "yes"]
     assert read.row("MNLI", "MRPC")[2] == "entailment against the rest"
     assert read.row("version of torch") == ["version of torch", "2.13.0"]

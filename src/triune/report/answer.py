@@ -14,6 +14,7 @@ from triune.report.gather import Gathered, gather
 from triune.report.scores import signed
 from triune.report.statement import (
     SHARED,
+    UNTESTED,
     Statement,
     Tally,
     counted,
@@ -166,7 +167,7 @@ def _loss(found: Gathered) -> Statement:
     what = "One pre-training run of each"
     if max(map(len, losses)) > 1:
         what = f"Of seed {seeds[0]}, the only one of both" if seeds else "Means of different seeds"
-    return Statement("Pre-training loss", f"{said}. {what}: no significance can be told.", "figure-2")
+    return Statement("Pre-training loss", f"{said}. {what}: no significance can be told.", "figure-2", UNTESTED)
 
 
 def _tasks(found: Gathered) -> Statement:
@@ -183,7 +184,8 @@ def _tasks(found: Gathered) -> Statement:
     tally = tally_of(tested, pair)
     largest = _largest(tested, pair)
     if not any(one.p is not None for one in tested):
-        return Statement("Tasks", f"{len(tested)} tasks have scores of both, {tested[0].verdict}. {largest}", "table-1")
+        text = f"{len(tested)} tasks have scores of both, {tested[0].verdict}. {largest}"
+        return Statement("Tasks", text, "table-1", UNTESTED)
     pretrainings = max(one.pretrainings for one in tested)
     over = f"{_span(one.seeds for one in tested)} fine-tuning seeds"
     if pretrainings > 1:
@@ -259,7 +261,7 @@ def _noise(found: Gathered) -> Statement:
     (a, b), tally = pair, tally_of(tested, pair)
     text = f"What is lost under noise was compared for {len(tested)} pairs of a task and a kind of noise"
     if not any(one.p is not None for one in tested):
-        return Statement("Noise", f"{text}, {tested[0].verdict}.", "table-5")
+        return Statement("Noise", f"{text}, {tested[0].verdict}.", "table-5", UNTESTED)
     if tally.leans == "none":
         text += f": for none is a difference between {a} and {b} shown."
     else:
@@ -284,6 +286,6 @@ def _transfer(found: Gathered) -> Statement:
     tally = tally_of(tested, pair)
     if not any(one.p is not None for one in tested):
         text = f"Trained on one task, tested on another: {len(tested)} cells have scores of both, {tested[0].verdict}."
-        return Statement("Other tasks", text, "table-6")
+        return Statement("Other tasks", text, "table-6", UNTESTED)
     text = f"Trained on one task, tested on another. {counted(tally, pair, 'cells')}"
     return Statement("Other tasks", text + _pretrained_once(tested), "table-6", tally.leans)

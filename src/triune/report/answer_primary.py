@@ -12,7 +12,8 @@ from triune.evaluation.grouping import groups_of, means_of_groups
 from triune.evaluation.over_seeds import Difference, pooled_tests
 from triune.evaluation.significance import ALPHA, holm
 from triune.report.gather import Gathered
-from triune.report.statement import Statement, model_pair, p_value
+from triune.report.scores import files_of
+from triune.report.statement import UNTESTED, Statement, model_pair, p_value
 from triune.report.tables import Table
 
 Record = dict[str, Any]
@@ -28,6 +29,7 @@ class Measure:
     more_is_better: bool
     over: str
     values: dict[str, list[float]]
+    records: list[Record]  # that the values are of
     difference: Difference
     p: float = 1.0  # corrected for both
 
@@ -87,8 +89,9 @@ def primary_statement(found: Gathered) -> Statement | None:
         text += f" {one.what} {one.effect}{tested}."
     if len(known.measures) == 1:
         text += " The other of the two has no pairs of several pre-trainings yet."
-    ahead = {one.ahead for one in known.measures if one.ahead is not None and not found.waits_for}
-    return Statement("Primary comparison", text, "table-1", "both" if len(ahead) > 1 else next(iter(ahead), "none"))
+    ahead = {one.ahead for one in known.measures if one.ahead is not None}
+    leans = "both" if len(ahead) > 1 else next(iter(ahead), "none")
+    return Statement("Primary comparison", text, "table-1", UNTESTED if found.waits_for else leans)
 
 
 def primary_headline(known: Primary) -> str:
@@ -114,9 +117,11 @@ def primary_tables(found: Gathered) -> list[Table]:
     labels = [label for label in found.models if any(label in one.values for one in known.measures)]
     table.rows = [[label] for label in labels]
     for one in known.measures:
-        table.columns += [f"{one.what}, {one.unit}", f"− {known.pair[0]}"]
-        for label, row in zip(labels, table.rows, strict=True):
+        for number, (label, row) in enumerate(zip(labels, table.rows, strict=True)):
+            own = [record for record in one.records if label == (record.get("label") or record["model"])]
+            table.sources[number, len(table.columns)] = files_of(own)
             row += _cells(one, label, known.pair[0])
+        table.columns += [f"{one.what}, {one.unit}", f"− {known.pair[0]}"]
         if found.waits_for is None:
             p = f"p {p_value(one.p)} after Holm's method for both measures"
             table.notes.append(f"{one.what}: {known.pair[1]} − {known.pair[0]} {one.effect}{one.interval}, {p}.")
@@ -144,7 +149,8 @@ def _loss(found: Gathered, pair: tuple[str, str]) -> Measure | None:
         return None
     seeds = sorted(losses[pair[0]].keys() & losses[pair[1]].keys())
     values = {label: [its[seed] for seed in seeds] for label, its in losses.items() if its.keys() >= set(seeds)}
-    return _measure("Validation loss", "nats", 3, False, f"{len(seeds)} pre-trainings", values, pair)
+    used = [run for run in found["pretraining"] if run["label"] in values and run["seed"] in seeds]
+    return _measure("Validation loss", "nats", 3, False, f"{len(seeds)} pre-trainings", values, used, pair)
 
 
 def _score(found: Gathered, pair: tuple[str, str]) -> Measure | None:
@@ -174,7 +180,8 @@ def _score(found: Gathered, pair: tuple[str, str]) -> Measure | None:
     }
     over = f"{len(set(of_pair))} pre-trainings ({len(seeds)} fine-tunings)"
     what = f"Mean score over {len(tasks)} task{'' if len(tasks) == 1 else 's'}"
-    return _measure(what, "points", 2, True, over, values, pair)
+    used = [its[seed][task] for label, its in whole.items() if label in values for seed in seeds for task in tasks]
+    return _measure(what, "points", 2, True, over, values, used, pair)
 
 
 def _tasks(found: Gathered, pair: tuple[str, str]) -> list[str]:
@@ -191,6 +198,7 @@ def _measure(
     more_is_better: bool,
     over: str,
     values: Mapping[str, Sequence[float]],
+    records: list[Record],
     pair: tuple[str, str],
 ) -> Measure | None:
     """None for fewer than two pre-trainings. How much is chance is taken from all models."""
@@ -206,5 +214,6 @@ def _measure(
         more_is_better,
         over,
         {label: list(its) for label, its in values.items()},
+        records,
         pooled_tests(differences)[0],
     )

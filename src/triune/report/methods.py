@@ -57,7 +57,7 @@ def _values(
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict) and value:
+    if isinstance(value, dict):  # an empty one has no values: what others have in it is "not set" here
         for key, inner in value.items():
             yield from _flat(inner, f"{name}.{key}" if name else str(key))
     elif isinstance(value, list):
@@ -67,7 +67,7 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _plain(value: Any) -> str:
-    if value is None or value == {}:
+    if value is None:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"

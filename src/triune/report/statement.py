@@ -11,6 +11,7 @@ from triune.report.gather import Gathered
 Record = dict[str, Any]
 
 SHARED = "shared"
+UNTESTED = "untested"
 
 
 @dataclass
@@ -18,7 +19,8 @@ class Statement:
     topic: str
     text: str
     section: str  # the part of the page that holds the evidence
-    leans: str = "none"  # for whom it speaks: standard, shared, both, none; or fact, missing, alone (one model)
+    # For whom it speaks: standard, shared, both, none; or fact, untested, missing, alone (one model).
+    leans: str = "none"
 
 
 @dataclass
