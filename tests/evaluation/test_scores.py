@@ -113,3 +113,15 @@ def test_one_seed_is_said_and_doubles_are_refused():
     with pytest.raises(TriuneError, match="two scores on rte with seed 0"):
         score_tables([record("standard", 62.0), record("standard", 63.0)])
     assert score_tables([], []) == []
+
+
+def test_pocket_tasks_are_never_called_by_the_bare_name():
+    said = [record("standard", 62.0, dev_rows=400, pocket=True), record("shared", 60.0, dev_rows=400, pocket=True)]
+    cut = record("standard", 80.0, task="qqp", subset=True, pocket=True)
+    earlier = record("standard", 90.0, task="cola", dev_rows=400)  # of a version whose records did not say it
+    scores, differences = score_tables([*said, cut, earlier], [SHOWN])
+    titles = ["RTE, accuracy (pocket)", "QQP, accuracy (pocket, subset)", "COLA, accuracy (pocket)"]
+    assert scores.columns == ["model", *titles]
+    assert differences.rows[0][0] == titles[0]
+    assert sum("made-up world" in note for note in scores.notes) == 1
+    assert not any("made-up" in note for note in score_tables(records())[0].notes)

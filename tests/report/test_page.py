@@ -266,8 +266,8 @@ def test_cards_are_what_the_hub_reads(results, gathered, tmp_path):
     assert values[("MRPC (pocket)", "accuracy")] == 59.5
     assert all(one.dataset_type == "pocket" for one in card.data.eval_results)  # never called GLUE
     assert "role_start signed" in text
-    assert "Shown to be worse than standard on MRPC" in text
-    assert "| MRPC | accuracy | 59.50 ± 0.50 (3) | 200 |" in text
+    assert "Shown to be worse than standard on MRPC (pocket) (p " in text
+    assert "| MRPC (pocket) | accuracy | 59.50 ± 0.50 (3) | 200 |" in text
 
 
 def test_cards_of_real_data_name_the_set(tmp_path):

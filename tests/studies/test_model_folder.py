@@ -20,6 +20,7 @@ from triune.training.recipe import load_recipe
 
 TEXT = "made-up reviews: yes & 'no' <script>alert(1)</script> [x](javascript:alert(2))"
 SAID = ["--text", TEXT, "--licence", "apache-2.0", "--text-licence", "CC0: public domain"]
+SHORT = ["data.block_length=32", "training.steps=3", "training.evaluate_every=3", "training.checkpoint_every=3"]
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +33,8 @@ def data(samples, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(data, tmp_path_factory):
-    short = ["data.block_length=32", "training.steps=3", "training.evaluate_every=3", "training.checkpoint_every=3"]
     folder = tmp_path_factory.mktemp("runs") / "shared"
-    pretrain(load_recipe("pocket", [*TINY, *short]), data, folder)
+    pretrain(load_recipe("pocket", [*TINY, *SHORT]), data, folder)
     return folder
 
 
@@ -150,6 +150,38 @@ def test_scores_are_those_of_this_model(start, samples, models, run, command, tm
     assert done.returncode == 2
     assert "no record of a fine-tuning of this model" in done.stderr
     assert card_of(folder)[1] == body  # what was there stays
+
+
+def test_scores_on_pocket_data_and_on_first_rows_say_so(samples, run, command, tmp_path):
+    pocket = shutil.copytree(samples.data, tmp_path / "pocket")
+    (pocket / "pocket.json").write_text("{}")
+    for task, rows in (("rte", "null"), ("mrpc", "16"), ("squad-v1.1", "16")):
+        data = ["--task", task, "--data-dir", pocket, "--workers", "1", "--keep", "none"]
+        done = command("finetune", run, *data, "--out", tmp_path / "scores", *sets(f"data.rows={rows}"))
+        assert done.returncode == 0, done.stderr
+    done = command("publish", run, tmp_path / "mini-shared", *SAID, "--scores", tmp_path / "scores")
+    assert done.returncode == 0, done.stderr
+    header, body = card_of(tmp_path / "mini-shared")
+    names = ["MRPC (pocket, subset)", "RTE (pocket)", "SQuAD v1.1 (pocket, subset)"]
+    assert [line.split(" | ")[0] for line in body.splitlines() if line.startswith(("| MR", "| RT", "| SQ"))] == [
+        f"| {name}" for name in names
+    ]
+    results = header["model-index"][0]["results"]
+    assert [one["dataset"]["name"] for one in results] == names
+    assert {one["dataset"]["type"] for one in results} == {"pocket"}
+    assert "SQuAD v1.1: 16 training rows" in body
+    assert "Real text: its scores are on a made-up world and say nothing of it." in body
+
+
+def test_a_model_of_pocket_text_says_so_without_scores_too(models, samples, command, tmp_path):
+    assert "Real text" not in card_of(models / "mini-shared")[1]
+    (tmp_path / "pocket" / "corpus").mkdir(parents=True)
+    (tmp_path / "pocket" / "pocket.json").write_text("{}")
+    text = shutil.copy(samples.tokenizer.parent / "text.txt", tmp_path / "pocket" / "corpus" / "pocket-00.txt")
+    prepare(text, samples.tokenizer, tmp_path / "blocks", 32, valid_sources=text, workers=1)
+    pretrain(load_recipe("pocket", [*TINY, *SHORT]), tmp_path / "blocks", tmp_path / "run")
+    assert command("publish", tmp_path / "run", tmp_path / "made-up", *SAID).returncode == 0
+    assert "Real text: it was pre-trained on a made-up world and knows no other." in card_of(tmp_path / "made-up")[1]
 
 
 def test_a_published_model_is_replaced_whole(copied, run, command):

@@ -32,6 +32,11 @@ class Manifest:
     reused: bool = False
     changes: list[str] = field(default_factory=list)
 
+    @property
+    def pocket(self) -> bool:
+        """Whether any of the text is that of the generated benchmark."""
+        return any(source.get("pocket", False) for source in self.sources)
+
     def to_json(self) -> str:
         saved = {name: value for name, value in asdict(self).items() if name not in ("reused", "changes")}
         return json.dumps(saved, indent=2, ensure_ascii=False) + "\n"

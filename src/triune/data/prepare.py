@@ -22,6 +22,7 @@ from triune.data.manifest import (
 )
 from triune.data.packing import CheckedFile, Packer, SpecialIds, Tally
 from triune.data.sources import ReadCounts, Source, as_sources, draw
+from triune.data.tasks import POCKET
 from triune.data.text import taken_documents
 from triune.data.tokenizer import describe_tokenizer, load_tokenizer, word_starts, write_tokenizer
 from triune.errors import TriuneError, one_line
@@ -240,8 +241,10 @@ class _Job:
     def _source_record(self, number: int, counts: ReadCounts) -> dict[str, Any]:
         source = self.sources[number]
         split = "train" if number < self.trained_on else "valid"
-        record = {"split": split, "files": self.files[number], "counts": counts.as_dict(), "report": counts.report()}
-        return {**asdict(source), **record}
+        files = self.files[number]
+        pocket = any((Path(file["path"]).absolute().parent.parent / POCKET).is_file() for file in files)
+        record = {"split": split, "files": files, "counts": counts.as_dict(), "report": counts.report()}
+        return {**asdict(source), **record, "pocket": pocket}
 
 
 def usable_cores() -> int:

@@ -11,8 +11,9 @@ from triune.data.tasks import get_task, task_names
 from triune.files import write_text
 from triune.operators.describe import describe_all
 from triune.report.gather import Gathered
-from triune.report.scores import mean_and_spread, subset_text
+from triune.report.scores import concerns, mean_and_spread, subset_text
 from triune.report.tables import Table, markdown_text
+from triune.report.task_name import POCKET_NOTE, is_pocket, task_name
 from triune.version import __version__
 
 Record = dict[str, Any]
@@ -51,7 +52,7 @@ def model_card(found: Gathered, label: str) -> str:
 
 def _front_matter(found: Gathered, label: str, scores: list[Record]) -> str:
     """What the hub reads. The licence is the user's to choose: it stays a comment."""
-    results = eval_results(scores, found.pocket)
+    results = eval_results(scores)
     about = ModelCardData(
         library_name="transformers",
         language="en",
@@ -67,18 +68,19 @@ def card_tags(operator: str) -> list[str]:
     return ["triune", "bert", f"{operator}-attention"]
 
 
-def eval_results(scores: list[Record], pocket: bool) -> list[EvalResult]:
+def eval_results(scores: list[Record]) -> list[EvalResult]:
     """The mean score on each task, in the form of the hub."""
     results = []
     for task in dict.fromkeys(one["task"] for one in scores):
         ours = [one for one in scores if one["task"] == task]
         one = ours[0]
+        pocket = any(map(is_pocket, ours))
         hub = get_task(task).hub if task in task_names() and not pocket else None
         results.append(
             EvalResult(
                 task_type=PIPELINES[one["kind"]],
                 dataset_type=hub.name if hub else "pocket" if pocket else "own",
-                dataset_name=one["task_title"] + (" (pocket)" if pocket else " (subset)" if one["subset"] else ""),
+                dataset_name=task_name(ours),
                 dataset_config=hub.config if hub else task,  # sets are told apart by it
                 dataset_split="validation",
                 metric_type=one["metric"],
@@ -159,11 +161,12 @@ def scores_section(scores: list[Record]) -> str:
     )
     for task in dict.fromkeys(one["task"] for one in scores):
         ours = [one for one in scores if one["task"] == task]
-        title = ours[0]["task_title"] + (" (subset)" if any(one["subset"] for one in ours) else "")
         figure = mean_and_spread([one["primary"] for one in ours])
-        table.rows.append([title, ours[0]["metric_title"], figure, f"{ours[0]['dev_rows']:,}"])
+        table.rows.append([task_name(ours), ours[0]["metric_title"], figure, f"{ours[0]['dev_rows']:,}"])
         if any(one["subset"] for one in ours):
-            table.notes.append(f"Not the whole official data. {subset_text(ours)}.")
+            table.notes.append(f"Not the whole data. {subset_text(ours)}.")
+    if any(map(is_pocket, scores)):
+        table.notes.append(POCKET_NOTE)
     return "## Scores\n\n" + table.to_markdown().strip()
 
 
@@ -181,6 +184,7 @@ def _limits(found: Gathered, label: str, runs: list[Record], scores: list[Record
     for one in shown:
         other = one.a if one.b == label else one.b
         how = "better" if one.better == label else "worse"
-        limits.append(f"Shown to be {how} than {other} on {one.task} (p {one.p_holm:.3f} after Holm's correction).")
+        task = task_name([record for record in scores if concerns(one, record)])
+        limits.append(f"Shown to be {how} than {other} on {task} (p {one.p_holm:.3f} after Holm's correction).")
     limits.append("Its biases are those of its training data; they were not measured.")
     return "\n".join(["## Limits", "", *(f"- {markdown_text(one)}" for one in limits)])

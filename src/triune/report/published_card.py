@@ -11,6 +11,7 @@ from triune.data.manifest import Manifest
 from triune.data.sources import HUB
 from triune.report.cards import card_tags, eval_results, scores_section, training_section, what_it_is
 from triune.report.tables import markdown_text
+from triune.report.task_name import is_pocket
 from triune.version import __version__
 
 Record = dict[str, Any]
@@ -45,12 +46,11 @@ def published_card(
     counted: Counted,
     manifest: Manifest | None = None,
     scores: list[Record] | None = None,
-    pocket: bool = False,
 ) -> str:
     """`run` as `run_record` gives it, `manifest` that of its data, `scores` the records of its fine-tunings."""
     scores = scores or []
     parts = [
-        _front_matter(name, run, said, scores, pocket),
+        _front_matter(name, run, said, scores),
         f"# {markdown_text(name)}",
         what_it_is(run["operator"]),
         _use(name),
@@ -59,14 +59,14 @@ def published_card(
         training_section([run], "the text above"),
         "The validation loss is that of the weights before they were rounded to bfloat16.",
         scores_section(scores) if scores else "## Scores\n\nNone are recorded.",
-        _not_for(run, said, counted, bool(scores) and pocket),
+        _not_for(run, said, counted, _made_up(run, manifest, scores)),
         f"{MARK}, version {__version__}, from the records of a run with version {run['versions']['triune']}.",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _front_matter(name: str, run: Record, said: Said, scores: list[Record], pocket: bool) -> str:
-    results = eval_results(scores, pocket)
+def _front_matter(name: str, run: Record, said: Said, scores: list[Record]) -> str:
+    results = eval_results(scores)
     about = ModelCardData(
         license=said.licence,
         language=said.language,
@@ -138,7 +138,17 @@ def _source(source: Record) -> str:
     return f"Source, {source['split']}: {where}: {size}{taken}."
 
 
-def _not_for(run: Record, said: Said, counted: Counted, pocket: bool) -> str:
+def _made_up(run: Record, manifest: Manifest | None, scores: list[Record]) -> list[str]:
+    """What of it is the pocket benchmark's, in words."""
+    said = []
+    if run.get("pocket", False) or (manifest is not None and manifest.pocket):
+        said.append("it was pre-trained on a made-up world and knows no other")
+    if any(map(is_pocket, scores)):
+        said.append("its scores are on a made-up world and say nothing of it")
+    return said
+
+
+def _not_for(run: Record, said: Said, counted: Counted, made_up: list[str]) -> str:
     longest = run["recipe"]["data"]["block_length"]
     spoken = "English" if said.language == "en" else f"the language '{markdown_text(said.language)}'"
     lines = [
@@ -149,6 +159,6 @@ def _not_for(run: Record, said: Said, counted: Counted, pocket: bool) -> str:
         "Unfiltered output: it had no safety training, and the biases of its text are in it; they were not measured.",
         "Saying which operator is better: it was pre-trained once, and another seed gives another model.",
     ]
-    if pocket:
-        lines.append("Real text: its scores are on a made-up world and say nothing of it.")
+    if made_up:
+        lines.append(f"Real text: {'; '.join(made_up)}.")
     return "\n".join(["## Not for", "", *(f"- {line}" for line in lines)])

@@ -8,6 +8,7 @@ from triune.errors import TriuneError
 from triune.evaluation.comparing import QUESTION
 from triune.evaluation.significance import ALPHA, ONE_SEED, Comparison
 from triune.report.tables import Table
+from triune.report.task_name import POCKET_NOTE, is_pocket, marks
 
 Record = dict[str, Any]
 
@@ -66,7 +67,7 @@ def _scores(records: list[Record], comparisons: Sequence[Comparison]) -> Table:
     for task, metric in columns:
         of_column = [record for record in records if (record["task"], record["metric"]) == (task, metric)]
         is_subset = any(record["subset"] for record in of_column)
-        table.columns.append(_column_title(of_column[0]) + (" (subset)" if is_subset else ""))
+        table.columns.append(_column_title(of_column))
         if is_subset:
             subsets.append(subset_text(of_column))
         for number, (model, row) in enumerate(zip(models, table.rows, strict=True)):
@@ -79,6 +80,8 @@ def _scores(records: list[Record], comparisons: Sequence[Comparison]) -> Table:
         table.notes.append(
             "subset: not the whole official split, not to be set beside published figures. " + "; ".join(subsets) + "."
         )
+    if any(map(is_pocket, records)):
+        table.notes.append(POCKET_NOTE)
     if marked:
         table.notes.append(
             f"▲ shown to be better than {comparisons[0].a}, ▼ shown to be worse (comparisons below). No mark: no "
@@ -126,7 +129,7 @@ def comparison_table(records: list[Record], comparisons: Sequence[Comparison]) -
             table.sources |= {(len(table.rows), column): files for column in range(3, len(table.columns))}
         table.rows.append(
             [
-                _column_title(tested[0]) if tested else comparison.task,
+                _column_title(tested) if tested else comparison.task,
                 f"{comparison.a}, {comparison.b}",
                 comparison.verdict,
                 f"{signed(comparison.effect)} [{signed(low)}, {signed(high)}]",
@@ -160,8 +163,8 @@ def mean_and_spread(scores: list[float]) -> str:
     return f"{mean(scores):.2f}{spread} ({len(scores)})"
 
 
-def _column_title(record: Record) -> str:
-    return f"{record['task_title']}, {record['metric_title']}"
+def _column_title(records: Sequence[Record]) -> str:
+    return f"{records[0]['task_title']}, {records[0]['metric_title']}{marks(records)}"
 
 
 def subset_text(records: list[Record]) -> str:

@@ -38,7 +38,7 @@ def publish_model(run: Path, folder: Path, said: Said, data: Path | None = None,
         shutil.copymode(beside / "config.json", beside / WEIGHTS)  # safetensors makes it for its owner alone
         write_tokenizer(tokenizer, beside)
         sums = {trained.sha256, locate_model(str(beside)).sha256}
-        found, pocket = ([], False) if scores is None else _scores_of(sums, scores)
+        found = [] if scores is None else _scores_of(sums, scores)
         size = (beside / WEIGHTS).stat().st_size
         attention = model.base_model.encoder.layer[0].attention.self
         counted = Counted(
@@ -47,7 +47,7 @@ def publish_model(run: Path, folder: Path, said: Said, data: Path | None = None,
             model.config.vocab_size,
             size,
         )
-        card = published_card(folder.resolve().name, record, said, counted, manifest, found, pocket)
+        card = published_card(folder.resolve().name, record, said, counted, manifest, found)
         write_text(beside / CARD, card)
     return size
 
@@ -82,10 +82,9 @@ def _manifest_of(record: dict[str, Any], run: Path, data: Path) -> Manifest:
     return manifest
 
 
-def _scores_of(sums: set[str], folder: Path) -> tuple[list[dict[str, Any]], bool]:
-    """The fine-tunings of this very model, and whether they are on the pocket tasks; others there are left out."""
-    found = gather([folder])
-    ours = [one for one in found["finetuning"] if one.get("model_sha256") in sums]
+def _scores_of(sums: set[str], folder: Path) -> list[dict[str, Any]]:
+    """The fine-tunings of this very model; others there are left out."""
+    ours = [one for one in gather([folder])["finetuning"] if one.get("model_sha256") in sums]
     if not ours:
         raise TriuneError(
             f"'{folder}' holds no record of a fine-tuning of this model: no checksum is that of its weights"
@@ -93,4 +92,4 @@ def _scores_of(sums: set[str], folder: Path) -> tuple[list[dict[str, Any]], bool
     if len({one["model"] for one in ours}) > 1:
         names = ", ".join(sorted({one["model"] for one in ours}))
         raise TriuneError(f"'{folder}' holds this model under several names ({names}): give the records of one")
-    return ours, found.pocket
+    return ours

@@ -285,6 +285,7 @@ def _finish(
         "train_loss": metrics.last_loss,
         "validation_loss": metrics.validation[1],
         "unigram_entropy": train.manifest.unigram_entropy,
+        "pocket": train.manifest.pocket,
         "seconds": seconds,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         **_speed(recipe, trainer, metrics, train),

@@ -58,8 +58,9 @@ class Problem:
     kind: str
     head: Any
 
-    def __init__(self, task: Task, model: Location, recipe: FinetuneRecipe) -> None:
+    def __init__(self, task: Task, model: Location, recipe: FinetuneRecipe, pocket: bool) -> None:
         self.task = task
+        self.pocket = pocket
         self.recipe = recipe
         self.tokenizer = tokenizer_of(model)
         self.pad_id = int(self.tokenizer.pad_token_id)
@@ -107,6 +108,7 @@ class Problem:
             "dev_rows": len(dev.given if self.kind == "span" else dev.encoded),
             "dev_source": dev.source,
             "subset": train.subset or dev.subset,
+            "pocket": self.pocket,
             "truncated": train.encoded.truncated,
         }
 
@@ -134,9 +136,15 @@ class TextProblem(Problem):
     head = TriuneForSequenceClassification
 
     def __init__(
-        self, task: Task, model: Location, recipe: FinetuneRecipe, splits: dict[str, Examples], cache: Path | None
+        self,
+        task: Task,
+        model: Location,
+        recipe: FinetuneRecipe,
+        splits: dict[str, Examples],
+        cache: Path | None,
+        pocket: bool,
     ) -> None:
-        super().__init__(task, model, recipe)
+        super().__init__(task, model, recipe, pocket)
         self.kind = task.kind
         for name, given in splits.items():
             encoded = cached_pairs(cache, self.tokenizer, given, self.max_length)
@@ -194,8 +202,9 @@ class SpanProblem(Problem):
         recipe: FinetuneRecipe,
         splits: dict[str, tuple[list[Question], str, bool]],
         data_hash: str,
+        pocket: bool,
     ) -> None:
-        super().__init__(task, model, recipe)
+        super().__init__(task, model, recipe, pocket)
         stride = min(recipe.data.stride, self.max_length // 2)
         sources = tuple((name, source, subset) for name, (_, source, subset) in splits.items())
         tokenizer = json.dumps(describe_tokenizer(self.tokenizer), sort_keys=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from triune.data import squad
-from triune.data.tasks import Examples, Task, found, get_task, has_split, load_split, own_task, split_path
+from triune.data.tasks import POCKET, Examples, Task, found, get_task, has_split, load_split, own_task, split_path
 from triune.errors import TriuneError, one_line
 from triune.models.locate import Location
 from triune.training.finetune_recipe import FinetuneRecipe
@@ -30,6 +30,7 @@ class Loaded:
     task: Task
     splits: dict[str, Any]
     sha256: str
+    pocket: bool = False  # the generated benchmark's, whose tasks have the names of GLUE's and SQuAD's
 
 
 @lru_cache(maxsize=2)
@@ -43,22 +44,23 @@ def load(data: TaskData) -> Loaded:
     folder = None if data.data_dir is None else Path(data.data_dir)
     if data.with_test and not task.server_files:
         raise TriuneError(f"there is no test-server file for {task.title}: leave --test-files out")
+    pocket = folder is not None and (folder / POCKET).is_file()
     if task.kind == "span":
-        return _load_questions(task, folder, data.rows)
+        return _load_questions(task, folder, data.rows, pocket)
     splits = {"train": load_split(task, "train", folder, data.rows), "dev": load_split(task, "dev", folder)}
     for split in task.dev_splits[1:]:
         if folder is None or has_split(task, split, folder):  # it is a second opinion, not needed
             splits[split] = load_split(task, split, folder)
     if data.with_test:
         splits |= {split: load_split(task, split, folder) for split in task.server_files}
-    return _loaded(task, splits)
+    return _loaded(task, splits, pocket)
 
 
 def problem_for(data: TaskData, model: Location, recipe: FinetuneRecipe, cache: Path | None) -> Problem:
     loaded = load(data)
     if loaded.task.kind == "span":
-        return SpanProblem(loaded.task, model, recipe, loaded.splits, loaded.sha256)
-    return TextProblem(loaded.task, model, recipe, loaded.splits, cache)
+        return SpanProblem(loaded.task, model, recipe, loaded.splits, loaded.sha256, loaded.pocket)
+    return TextProblem(loaded.task, model, recipe, loaded.splits, cache, loaded.pocket)
 
 
 def found_lines(data: TaskData) -> list[str]:
@@ -77,10 +79,10 @@ def found_lines(data: TaskData) -> list[str]:
     return lines
 
 
-def _loaded(task: Task, splits: dict[str, Examples]) -> Loaded:
+def _loaded(task: Task, splits: dict[str, Examples], pocket: bool = False) -> Loaded:
     """The checksum is over what a model is trained and scored on, with the names of its classes."""
     parts = [f"{name}:{part.sha256};" for name, part in splits.items() if not name.startswith("test")]
-    return Loaded(task, splits, hashlib.sha256("".join([*parts, *task.classes]).encode()).hexdigest())
+    return Loaded(task, splits, hashlib.sha256("".join([*parts, *task.classes]).encode()).hexdigest(), pocket)
 
 
 def _first(examples: Examples, rows: int | None) -> Examples:
@@ -102,7 +104,7 @@ def _first(examples: Examples, rows: int | None) -> Examples:
     )
 
 
-def _load_questions(task: Task, folder: Path | None, rows: int | None) -> Loaded:
+def _load_questions(task: Task, folder: Path | None, rows: int | None, pocket: bool) -> Loaded:
     splits, parts = {}, []
     for split in ("train", "dev"):
         if folder is None:
@@ -111,15 +113,15 @@ def _load_questions(task: Task, folder: Path | None, rows: int | None) -> Loaded
             paths = split_path(task, split, folder)
             questions = [question for path in paths for question in squad.read_squad(path)]
             source = " + ".join(str(path.relative_to(folder)) for path in paths)
-        if split == "train" and rows is not None:
+        cut = split == "train" and rows is not None and rows < len(questions)
+        if cut:
             questions = questions[:rows]
-        official = task.counts.get(split)
-        pocket = folder is not None and (folder / "pocket.json").is_file()
-        subset = not pocket and official is not None and len(questions) != official
+        official = None if pocket else task.counts.get(split)
+        subset = cut or (official is not None and len(questions) != official)
         splits[split] = (questions, source, subset)
         parts.append(split)  # a question that moves from one to the other changes both
         parts += [f"{one.id}\0{one.question}\0{one.context}\0{one.answers}" for one in questions]
-    return Loaded(task, splits, hashlib.sha256("\n".join(parts).encode()).hexdigest())
+    return Loaded(task, splits, hashlib.sha256("\n".join(parts).encode()).hexdigest(), pocket)
 
 
 def _from_hub(task: Task, split: str) -> tuple[list[squad.Question], str]:
