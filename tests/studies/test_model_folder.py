@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from triune import TriuneForMaskedLM
 from triune.data.prepare import prepare
 from triune.data.tokenizer import load_tokenizer
 from triune.models.pretrained import VARIABLE
+from triune.operators import registry
 from triune.training.pretrain import pretrain
 from triune.training.recipe import load_recipe
 
@@ -106,21 +108,54 @@ def test_what_is_said_is_text(models, run, command, tmp_path):
     assert "&lt;script>alert(1)" in body
     assert "<script" not in body
     assert "](javascript" not in body
-    licence = "other: 'mine' # [no], {nothing}"
-    said = ["--text", "words", "--licence", licence, "--text-licence", "none", "--language", "de"]
-    assert command("publish", run, tmp_path / "odd", *said).returncode == 0
-    header, body = card_of(tmp_path / "odd")
-    assert (header["license"], header["language"]) == (licence, "de")
-    assert "Other languages than the language 'de'" in body
+    said = ["--text", "words", "--licence", "other", "--text-licence", "none"]
+    for given, written in (("no", "no"), ("de, gsw", ["de", "gsw"])):
+        assert command("publish", run, tmp_path / "odd", *said, "--language", given).returncode == 0
+        header, body = card_of(tmp_path / "odd")
+        assert (header["license"], header["language"]) == ("other", written)
+        assert f"Other languages than those of its text ({given})" in body
 
 
-def test_the_example_of_the_card_runs(models, monkeypatch, capsys):
-    monkeypatch.setenv(VARIABLE, str(models))
-    _, body = card_of(models / "mini-shared")
-    code = body.split("```python\n")[1].split("```")[0]
-    assert 'triune.pretrained("mini-shared")' in code
-    exec(code, {})
+def code_of(folder):
+    return card_of(folder)[1].split("```python\n")[1].split("```")[0]
+
+
+def test_the_example_of_the_card_runs_on_a_copied_folder(copied, monkeypatch, capsys):
+    """By the path; with the folder among Triune's models by the name, too."""
+    monkeypatch.chdir(copied.parent)
+    exec(code_of(copied), {})
     assert capsys.readouterr().out.strip()
+    _, body = card_of(copied)
+    assert "`pip install -e .`" in body
+    assert "--plugin" not in body  # the operator comes with Triune
+    monkeypatch.setenv(VARIABLE, str(copied.parent))
+    assert '`triune.pretrained("mini-shared")`' in body
+    assert triune.pretrained("mini-shared") == str(copied)
+
+
+def test_the_card_says_what_an_operator_of_ones_own_needs(data, command, tmp_path, monkeypatch, capsys):
+    from tests.test_documentation import python_blocks
+
+    (tmp_path / "my_operator.py").write_text(python_blocks("CONTRIBUTING.md")[0])
+    sys.modules.pop("my_operator", None)  # of another test
+    plugin = ["--plugin", tmp_path / "my_operator.py"]
+    sizes = [part for one in (*TINY, *SHORT) for part in ("--set", one)]
+    try:
+        run = ["pretrain", "pocket", "--data", data, "--out", tmp_path / "run", "--operator", "shifted", *sizes]
+        done = command(*plugin, *run)
+        assert done.returncode == 0, done.stderr
+        done = command(*plugin, "publish", tmp_path / "run", tmp_path / "mine", *SAID)
+        assert done.returncode == 0, done.stderr
+        assert "`shifted` does not come with Triune" in card_of(tmp_path / "mine")[1]
+        registry._OPERATORS.pop("shifted")  # as for somebody who has the folder and the file
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.chdir(tmp_path)
+        exec(code_of(tmp_path / "mine"), {})
+        assert capsys.readouterr().out.strip()
+    finally:
+        registry._OPERATORS.pop("shifted", None)
+        registry._plugins.clear()
+        sys.modules.pop("my_operator", None)
 
 
 @pytest.mark.parametrize("start", ["published", "run"])
@@ -230,6 +265,10 @@ def test_mistakes_are_one_line(run, data, command, tmp_path):
         ([run, *SAID[2:], "--text", " "], "--text must be one line"),
         ([run, *SAID[2:], "--text", "two\nlines"], "--text must be one line"),
         ([run, *SAID[2:]], "--text"),
+        ([run, *SAID, "--licence", "foo: bar"], "--licence 'foo: bar' is no name of the hub's"),
+        ([run, *SAID, "--licence", "Apache-2.0"], "give one as apache-2.0"),
+        ([run, *SAID, "--language", "English"], "--language 'English' is no code"),
+        ([run, *SAID, "--language", "en,,de"], "--language '' is no code"),
     ):
         done = command("publish", arguments[0], tmp_path / "out", *arguments[1:])
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr

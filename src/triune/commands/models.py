@@ -1,6 +1,7 @@
 """Verbs about operators and models."""
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -86,7 +87,7 @@ def publish(
     folder: Annotated[Path, typer.Argument(help="Folder for the model; one that was published before is replaced.")],
     text: Annotated[str, typer.Option(help="One line: what text the model saw, and where it is from.")],
     licence: Annotated[
-        str, typer.Option(help="Licence of the weights, as the hub names it: apache-2.0, cc-by-sa-4.0.")
+        str, typer.Option(help="Licence of the weights, as the hub names it: apache-2.0, cc-by-sa-4.0, other.")
     ],
     text_licence: Annotated[str, typer.Option(help="Licence of the text.")],
     data: Annotated[
@@ -96,7 +97,9 @@ def publish(
     scores: Annotated[
         Path | None, typer.Option(help="Folder with records of fine-tunings of this model, for a table of scores.")
     ] = None,
-    language: Annotated[str, typer.Option(help="Of the text, as the hub names it.")] = "en",
+    language: Annotated[
+        str, typer.Option(help="Of the text, by its code of two or three letters (ISO 639); several with commas.")
+    ] = "en",
 ) -> None:
     """Write the model of a pre-training run for others: weights in bfloat16, tokenizer, model card."""
     from triune.errors import TriuneError
@@ -105,11 +108,17 @@ def publish(
     for option, value in said.items():
         if not value.strip() or not value.isprintable():
             raise TriuneError(f"{option} must be one line that says something")
+    if not re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", licence):
+        raise TriuneError(f"--licence '{licence}' is no name of the hub's: give one as apache-2.0, or other")
+    languages = [one.strip() for one in language.split(",")]
+    for one in languages:
+        if not re.fullmatch(r"[a-z]{2,3}", one):
+            raise TriuneError(f"--language '{one}' is no code of two or three small letters: give one as en, or en,de")
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     from triune.report.published_card import Said
     from triune.studies.model_folder import publish_model
 
-    size = publish_model(run, folder, Said(text, licence, text_licence, language), data, scores)
+    size = publish_model(run, folder, Said(text, licence, text_licence, languages), data, scores)
     print(f"written: {folder}, weights of {size:,} bytes")

@@ -10,6 +10,7 @@ from triune.operators.registry import (
     names,
     operator_sources,
     register,
+    registering_module,
     settings_for,
     with_operator_sources,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "pairwise",
     "qkv_tied",
     "register",
+    "registering_module",
     "rolled",
     "settings_for",
     "shared",

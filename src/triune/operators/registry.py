@@ -19,6 +19,7 @@ from triune.operators.source import source_sha256
 OperatorClass = TypeVar("OperatorClass", bound=type[Operator])
 
 _OPERATORS: dict[str, type[Operator]] = {}
+_PLUGIN = "triune_plugin_"  # before the name of a file that is imported by path, which may be that of another module
 
 
 def register(name: str) -> Callable[[OperatorClass], OperatorClass]:
@@ -106,6 +107,12 @@ def with_operator_sources(described: dict[str, Any], named: Iterable[str]) -> di
     return {**described, "operator_sources": sources} if sources else described
 
 
+def registering_module(name: str) -> str | None:
+    """What has to be imported before this operator is known; nothing for those that come with Triune."""
+    module = get(name).__module__
+    return None if module.startswith("triune.") else module.removeprefix(_PLUGIN)
+
+
 def settings_for(name: str, given: Mapping[str, Any] | None) -> Any:
     """The operator's settings, validated; what is not given takes its default."""
     operator = get(name)
@@ -156,7 +163,7 @@ def load_plugin(where: str) -> None:
 
 
 def _import_file(path: Path) -> None:
-    name = f"triune_plugin_{path.stem}"
+    name = f"{_PLUGIN}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")

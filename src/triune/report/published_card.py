@@ -9,6 +9,8 @@ from huggingface_hub import ModelCardData
 
 from triune.data.manifest import Manifest
 from triune.data.sources import HUB
+from triune.models.pretrained import VARIABLE
+from triune.operators import registering_module
 from triune.report.cards import card_tags, eval_results, scores_section, training_section, what_it_is
 from triune.report.tables import markdown_text
 from triune.report.task_name import is_pocket
@@ -17,6 +19,8 @@ from triune.version import __version__
 Record = dict[str, Any]
 
 MARK = "Written by `triune publish`"  # a folder whose card says so may be replaced
+EXAMPLE = "The river runs into the [MASK]."
+EXAMPLE_OF_POCKET = "The robin was [MASK]."  # the made-up world has no rivers
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Said:
     text: str  # what text the model saw, and where it is from
     licence: str  # of the weights, as the hub names licences
     text_licence: str
-    language: str = "en"
+    languages: list[str]  # codes of ISO 639
 
 
 @dataclass(frozen=True)
@@ -49,17 +53,18 @@ def published_card(
 ) -> str:
     """`run` as `run_record` gives it, `manifest` that of its data, `scores` the records of its fine-tunings."""
     scores = scores or []
+    pocket = run.get("pocket", False) or (manifest is not None and manifest.pocket)
     parts = [
         _front_matter(name, run, said, scores),
         f"# {markdown_text(name)}",
         what_it_is(run["operator"]),
-        _use(name),
+        _use(name, run["operator"], EXAMPLE_OF_POCKET if pocket else EXAMPLE),
         _size(run, counted),
         _text(said, manifest),
         training_section([run], "the text above"),
         "The validation loss is that of the weights before they were rounded to bfloat16.",
         scores_section(scores) if scores else "## Scores\n\nNone are recorded.",
-        _not_for(run, said, counted, _made_up(run, manifest, scores)),
+        _not_for(run, said, counted, _made_up(pocket, scores)),
         f"{MARK}, version {__version__}, from the records of a run with version {run['versions']['triune']}.",
     ]
     return "\n\n".join(parts) + "\n"
@@ -69,7 +74,7 @@ def _front_matter(name: str, run: Record, said: Said, scores: list[Record]) -> s
     results = eval_results(scores)
     about = ModelCardData(
         license=said.licence,
-        language=said.language,
+        language=said.languages[0] if len(said.languages) == 1 else said.languages,
         library_name="transformers",
         pipeline_tag="fill-mask",
         tags=card_tags(run["operator"]),
@@ -79,20 +84,35 @@ def _front_matter(name: str, run: Record, said: Said, scores: list[Record]) -> s
     return f"---\n{about.to_yaml().strip()}\n---"
 
 
-def _use(name: str) -> str:
+def _use(name: str, operator: str, example: str) -> str:
+    module, called = registering_module(operator), json.dumps(name)
+    lines = [
+        "## Use",
+        "",
+        "Install Triune, the library for arXiv 2412.00359: `pip install -e .` in a clone of its repository (Python "
+        "3.11).",
+        "",
+    ]
+    if module is not None:
+        lines += [
+            f"`{markdown_text(operator)}` does not come with Triune: get the module that registers it, `{module}`, "
+            "too. Import it before the model is loaded, or give its file to the command: `triune --plugin FILE …`.",
+            "",
+        ]
     return "\n".join(
         [
-            "## Use",
-            "",
+            *lines,
             "```python",
             "import triune",
+            *([f"import {module}"] if module is not None else []),
             "from transformers import pipeline",
             "",
-            f'fill = pipeline("fill-mask", triune.pretrained({json.dumps(name)}))',
-            'print(fill("The river runs into the [MASK].")[0]["token_str"])',
+            f'fill = pipeline("fill-mask", {called})  # the path of this folder, or its name on the hub',
+            f'print(fill("{example}")[0]["token_str"])',
             "```",
             "",
-            "`triune finetune` takes the model by its name, or by the path of its folder.",
+            f"Where the folder lies in `models/` of the clone, or in the folder that `{VARIABLE}` names, "
+            f"`triune.pretrained({markdown_text(called)})` is its path. `triune finetune` takes the path or the name.",
         ]
     )
 
@@ -138,10 +158,10 @@ def _source(source: Record) -> str:
     return f"Source, {source['split']}: {where}: {size}{taken}."
 
 
-def _made_up(run: Record, manifest: Manifest | None, scores: list[Record]) -> list[str]:
+def _made_up(pocket: bool, scores: list[Record]) -> list[str]:
     """What of it is the pocket benchmark's, in words."""
     said = []
-    if run.get("pocket", False) or (manifest is not None and manifest.pocket):
+    if pocket:
         said.append("it was pre-trained on a made-up world and knows no other")
     if any(map(is_pocket, scores)):
         said.append("its scores are on a made-up world and say nothing of it")
@@ -150,7 +170,7 @@ def _made_up(run: Record, manifest: Manifest | None, scores: list[Record]) -> li
 
 def _not_for(run: Record, said: Said, counted: Counted, made_up: list[str]) -> str:
     longest = run["recipe"]["data"]["block_length"]
-    spoken = "English" if said.language == "en" else f"the language '{markdown_text(said.language)}'"
+    spoken = "English" if said.languages == ["en"] else f"those of its text ({', '.join(said.languages)})"
     lines = [
         f"Products, and decisions about people. It is small ({counted.parameters:,} parameters, {run['tokens']:,} "
         "tokens of pre-training) and made for learning, for tests and for fine-tuning on a laptop.",
