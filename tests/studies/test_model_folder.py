@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 import triune
 from tests.samples import sets
 from tests.training.conftest import TINY
-from triune import TriuneForMaskedLM
+from triune import TriuneConfig, TriuneForMaskedLM
 from triune.data.prepare import prepare
 from triune.data.tokenizer import load_tokenizer
 from triune.models.pretrained import VARIABLE
@@ -114,6 +114,20 @@ def test_what_is_said_is_text(models, run, command, tmp_path):
         header, body = card_of(tmp_path / "odd")
         assert (header["license"], header["language"]) == ("other", written)
         assert f"Other languages than those of its text ({given})" in body
+
+
+def test_the_formula_is_that_of_the_settings(run, command, tmp_path):
+    """Of the model that was trained, not of the operator as it is without settings."""
+    other = shutil.copytree(run, tmp_path / "run")
+    settings = {"role_vectors": "joint"}
+    config = TriuneConfig.from_pretrained(run / "model", operator_settings=settings)
+    TriuneForMaskedLM(config).save_pretrained(other / "model")
+    about = json.loads((other / "run.json").read_text())
+    about["recipe"]["model"]["operator_settings"] = settings
+    (other / "run.json").write_text(json.dumps(about))
+    done = command("publish", other, tmp_path / "two-roles", *SAID)
+    assert done.returncode == 0, done.stderr
+    assert "in a layer of width d: d² + 2d." in card_of(tmp_path / "two-roles")[1]
 
 
 def code_of(folder):

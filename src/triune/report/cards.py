@@ -7,9 +7,10 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
+from triune import operators
 from triune.data.tasks import get_task, task_names
 from triune.files import write_text
-from triune.operators.describe import describe_all
+from triune.operators.formula import as_text
 from triune.report.gather import Gathered
 from triune.report.scores import concerns, mean_and_spread, subset_text
 from triune.report.tables import Table, markdown_text
@@ -91,13 +92,15 @@ def eval_results(scores: list[Record]) -> list[EvalResult]:
     return results
 
 
-def what_it_is(operator: str) -> str:
-    known = {one["name"]: one for one in describe_all()}
+def what_it_is(operator: str, settings: dict[str, Any] | None = None) -> str:
     said = f"A BERT-like encoder with `{markdown_text(operator)}` attention"
-    if operator in known:
-        one = known[operator]
-        said += f": {markdown_text(one['summary'])}. Scores: {one['scores']}; weights of a layer: {one['weights']}"
-    return f"{said}. Made with Triune."
+    if operator in operators.names():
+        one = operators.get(operator)
+        weights = as_text(one.costs(operators.settings_for(operator, settings)).weights)
+        where = "width d and m heads" if "m" in weights else "width d"
+        said += f": {markdown_text(one.summary)}. Attention scores: {markdown_text(one.scores)}; weights for queries, "
+        said += f"keys and values in a layer of {where}: {weights}"
+    return f"{said}. Made with Triune, the library for arXiv 2412.00359 (the paper)."
 
 
 def _use(runs: list[Record], scores: list[Record]) -> str:
@@ -142,7 +145,8 @@ def training_section(runs: list[Record], text: str) -> str:
             f"- Recipe: {training['sequences']} sequences of {recipe['data']['block_length']} tokens a step, learning "
             f"rate {optimizer['learning_rate']:g} ({optimizer['schedule']}), weight decay "
             f"{optimizer['weight_decay']:g}, {training['precision']}, on {markdown_text(str(run['device']))}.",
-            f"- Validation loss: {losses} nats; unigram entropy {run['unigram_entropy']:.3f}.",
+            f"- Validation loss: {losses}, in nats; who knows only word frequencies has {run['unigram_entropy']:.3f} "
+            "or more (unigram entropy).",
         ]
     )
 

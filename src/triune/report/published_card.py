@@ -57,7 +57,7 @@ def published_card(
     parts = [
         _front_matter(name, run, said, scores),
         f"# {markdown_text(name)}",
-        what_it_is(run["operator"]),
+        what_it_is(run["operator"], run["recipe"]["model"]["operator_settings"]),
         _use(name, run["operator"], EXAMPLE_OF_POCKET if pocket else EXAMPLE),
         _size(run, counted),
         _text(said, manifest),
@@ -89,8 +89,7 @@ def _use(name: str, operator: str, example: str) -> str:
     lines = [
         "## Use",
         "",
-        "Install Triune, the library for arXiv 2412.00359: `pip install -e .` in a clone of its repository (Python "
-        "3.11).",
+        "Install Triune first: `pip install -e .` in a clone of its repository (Python 3.11).",
         "",
     ]
     if module is not None:
