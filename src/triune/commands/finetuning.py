@@ -142,7 +142,11 @@ def predict(
     ] = None,
     batch: Annotated[int, typer.Option(help="Rows that are predicted together.", min=1)] = 64,
 ) -> None:
-    """Predict with a fine-tuned model: a JSON line for each row, in their order, as they come."""
+    """Predict with a fine-tuned model: a JSON line for each row, in their order, as they come.
+
+    "row" is the line of the file or of standard input on which the row starts (after the header of a .csv or .tsv: 2);
+    in .parquet, rows are counted from 1.
+    """
     import json
 
     from transformers.utils import logging
