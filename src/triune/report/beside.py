@@ -12,6 +12,7 @@ from triune.evaluation.significance import ALPHA, Comparison
 from triune.report.means import mean_table
 from triune.report.scores import corrected, files_of, mark_of, pretrainings, with_common_seeds
 from triune.report.tables import Table
+from triune.report.task_name import task_name
 
 Record = dict[str, Any]
 
@@ -54,7 +55,7 @@ def glue_table(records: Sequence[Record], comparisons: Sequence[Comparison]) -> 
             continue
         cells = _cells(ours, _primary, comparisons)
         shown.append(name)
-        lines.append(Line(_title(ours), ours[0]["metric_title"], cells, printed))
+        lines.append(Line(task_name(ours), ours[0]["metric_title"], cells, printed))
     table = _table("Table 1: scores on GLUE's development sets", records, lines)
     _add_mean(table, records, shown)
     table.notes += _score_notes(records, comparisons, len(whole) - len(records))
@@ -75,7 +76,7 @@ def squad_table(records: Sequence[Record], comparisons: Sequence[Comparison]) ->
                 trivia = paper.TABLE_2_TRIVIA.items()
                 printed |= {f"{key} after TriviaQA": f"{cells[task][place]:.2f}" for key, cells in trivia}
             tested = comparisons if metric == ours[0]["metric"] else []
-            lines.append(Line(_title(ours), title, _cells(ours, _scored(metric), tested), printed))
+            lines.append(Line(task_name(ours), title, _cells(ours, _scored(metric), tested), printed))
     table = _table("Table 2: SQuAD", records, lines)
     table.notes += _score_notes(records, comparisons, len(whole) - len(records))
     table.notes.append("The paper also trained on TriviaQA first; a model of ours that did has a label of its own.")
@@ -95,7 +96,7 @@ def rows_table(records: Sequence[Record]) -> Table:
         official = [f"{counts[split]:,}" if split in counts else "–" for split in ("train", "dev")]
         used = [" or ".join(dict.fromkeys(f"{one[key]:,}" for one in ours)) for key in ("train_rows", "dev_rows")]
         table.sources |= {(len(table.rows), column): files_of(ours[:1]) for column in (2, 4)}
-        table.rows.append([_title(ours), ours[0]["train_source"], used[0], official[0], used[1], official[1]])
+        table.rows.append([task_name(ours), ours[0]["train_source"], used[0], official[0], used[1], official[1]])
     return table
 
 
@@ -116,10 +117,6 @@ def _by_task(records: Sequence[Record]) -> dict[str, list[Record]]:
     for record in records:
         found.setdefault(record["task"], []).append(record)
     return found
-
-
-def _title(records: Sequence[Record]) -> str:
-    return records[0]["task_title"] + (" (subset)" if any(one["subset"] for one in records) else "")
 
 
 def _primary(record: Record) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from triune import operators
-from triune.data.tasks import POCKET, get_task, task_names
+from triune.data.tasks import POCKET
 from triune.errors import TriuneError, one_line, shown
 from triune.evaluation.comparing import DEV, RECORD, SCORES, Started, compare_records, started_beside, started_from
 from triune.evaluation.significance import Comparison
@@ -18,6 +18,7 @@ from triune.report import planned
 from triune.report.noise import noise_comparisons
 from triune.report.pretraining import run_record
 from triune.report.shapes import wrong_form
+from triune.report.task_name import is_pocket
 from triune.report.transfer import transfer_comparisons
 from triune.training.run_folder import METRICS, SUMMARY
 
@@ -150,7 +151,7 @@ def gather(roots: Sequence[Path]) -> Gathered:
         _check_double(study, records)
         order = {label: number for number, label in enumerate(found.models)}
         records.sort(key=lambda one: _place(one, order))
-    found.pocket = found.pocket or any(map(_is_pocket, found["finetuning"]))
+    found.pocket = found.pocket or any(map(is_pocket, found["finetuning"]))
     return found
 
 
@@ -299,10 +300,3 @@ def _place(record: Record, models: dict[str, int]) -> tuple[Any, ...]:
     task = str(record.get("task") or record.get("source") or "")
     place = models.get(label, len(models)) if isinstance(label, str) else 0
     return task, place, str(label) if isinstance(label, str) else "", record.get("seed") or 0, record["file"]
-
-
-def _is_pocket(record: Record) -> bool:
-    """Only a generated benchmark has another number of rows than the official one and is called whole."""
-    if record["task"] not in task_names() or record.get("subset", True):
-        return False
-    return record["dev_rows"] != get_task(record["task"]).counts.get("dev")
