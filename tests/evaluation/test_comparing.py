@@ -129,3 +129,24 @@ def test_the_command_shows_what_a_folder_holds(samples, command, tmp_path):
     assert "shared, standard" in other.stdout
     missing = command("compare", tmp_path / "out", "--reference", "mine")
     assert (missing.returncode, missing.stderr.count("\n")) == (2, 1)
+
+
+def test_shared_against_standard_is_corrected_apart(tmp_path):
+    for model in ("standard", "pairwise", "symmetric", "shared"):
+        for seed in (1, 2):
+            write_run(tmp_path, "rte", model, seed, model_sha256=model)
+    found = compare_records(tmp_path, read_records(tmp_path))
+    assert [(one.b, one.family, one.corrected_for) for one in found] == [
+        ("symmetric", "others", 2),
+        ("pairwise", "others", 2),
+        ("shared", "shared against standard", 1),
+    ]
+    assert not any("not tested" in one.verdict for one in found)
+
+
+def test_records_that_do_not_say_what_they_started_from_are_not_tested(tmp_path):
+    for model in ("standard", "shared"):
+        for seed in (1, 2):
+            write_run(tmp_path, "rte", model, seed)
+    (found,) = compare_records(tmp_path, read_records(tmp_path))
+    assert found.verdict.startswith("not tested: it is not known")

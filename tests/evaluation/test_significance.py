@@ -193,7 +193,7 @@ def test_single_runs_are_not_tested():
     assert alone.p_examples < 0.01
     assert (alone.p_seeds, alone.p, alone.p_holm, alone.better) == (None, None, None, None)
     assert alone.verdict == "not tested: one run of each"
-    assert alone.interval[0] < alone.effect < alone.interval[1]
+    assert alone.interval is None
     assert (other.better, other.p_holm, other.corrected_for) == ("shared", other.p, 1)  # and take no part in Holm's
 
 
@@ -380,7 +380,7 @@ def test_equal_models_are_found_to_differ_no_more_often_than_is_said():
     together, _ = many_rounds(draw, [1, 1, 1, 1])
     assert together <= stats.binom(2000, 0.05).ppf(0.9995) / 2000
     uneven, _ = many_rounds(draw, [1, 1, 1, 2])
-    assert uneven <= 0.1  # docs/finetuning.md: 7 %
+    assert uneven <= 0.085  # docs/finetuning.md: 7 %; without the pair's own spread 10 %
     power, of_pairs = many_rounds(draw, [1, 1, 1, 1], effect=2.0)
     assert power > 1.3 * of_pairs
 
@@ -396,6 +396,11 @@ def test_pairs_with_the_same_runs_are_tested_together():
     assert [one.freedom for one in together] == [4, 4]
     apart = [paired(1, [1, 2, 3]), paired(2, [1, 2, 4]), paired(1, [1, 2, 3], "y"), paired(1, None), paired(2, None)]
     assert [one.freedom for one in seed_tests(apart)] == [2] * 5
+    grouped = [
+        Paired("x", "mean", "A", name, sides[0], sides[b], groups=groups, numbers=[1, 2, 3])
+        for b, name, groups in ((1, "B", [0, 1, 2]), (2, "C", [0, 0, 1]), (2, "D", [0, 0, 0]))
+    ]
+    assert [one.freedom for one in seed_tests(grouped)] == [2, 1, 2]  # three runs, two, and three of one pre-training
 
 
 def test_families_are_corrected_apart():

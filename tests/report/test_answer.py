@@ -3,7 +3,10 @@ import json
 import pytest
 
 from tests.report import made
+from triune.errors import TriuneError
+from triune.evaluation.significance import holm
 from triune.report.answer import headline, short_answer, statements
+from triune.report.answer_primary import primary
 from triune.report.gather import gather
 from triune.report.noise import noise_comparisons
 from triune.report.sections import sections
@@ -36,7 +39,7 @@ def test_the_answer_is_what_the_tests_support(tmp_path, better, goes_on, leans):
     assert headline(found).startswith(once + goes_on)
     tasks = said(found)["Tasks"]
     assert tasks.leans == leans
-    assert "over 3 fine-tuning seeds, corrected for the 4 comparisons of these two (Holm)" in tasks.text
+    assert "over 3 fine-tuning seeds, corrected for 4 (Holm)" in tasks.text
     assert "Each was pre-trained once: this is about these two pre-trained models" in tasks.text
 
 
@@ -54,9 +57,10 @@ def test_it_may_depend_on_the_task(tmp_path):
 def test_of_one_run_each_nothing_is_said_to_be_shown(tmp_path):
     made.write_tasks(tmp_path, "standard", seeds=(1,))
     found = gather([tmp_path])
-    assert headline(found) == "Not answered by these records: not tested: one run of each."
+    assert headline(found) == "Not answered by these records. The scores of the two were not tested: one run of each."
     tasks = said(found)["Tasks"]
-    assert tasks.text.startswith("4 tasks have scores of both, not tested: one run of each. The largest difference")
+    assert tasks.text.startswith("4 tasks with scores of both: not tested: one run of each. The largest difference")
+    assert "[" not in tasks.text  # nor has it an interval
     assert tasks.leans == "untested"
     assert "▼" not in sections(found)[1].tables[0].to_markdown().partition("\n\n")[0]
 
@@ -98,19 +102,19 @@ def test_what_is_missing_is_said_with_the_command_that_makes_it(tmp_path):
             {"standard": (1.30, 1.31, 1.32), "shared": (1.60, 1.62, 1.61)},
             "a difference is shown",
             "standard",
-            "separate weights reach a lower validation loss (shared +0.300 nats, p < 0.001).",
+            "separate weights are shown to reach a lower validation loss (shared +0.300 nats, p < 0.001).",
         ),
         (
             {"standard": (1.60, 1.62, 1.61), "shared": (1.30, 1.31, 1.32)},
             "a difference is shown",
             "shared",
-            "shared weights reach a lower validation loss (shared −0.300 nats, p < 0.001).",
+            "shared weights are shown to reach a lower validation loss (shared −0.300 nats, p < 0.001).",
         ),
         (
             {"standard": (1.30, 1.50, 1.40), "shared": (1.45, 1.38, 1.40)},
             "no difference is shown",
             "none",
-            "no difference in validation loss is shown (shared +0.010 nats, p 0.910).",
+            "no difference in validation loss is shown (shared +0.010 nats, p 1.000).",
         ),
     ],
 )
@@ -195,9 +199,7 @@ def test_several_pretrainings_are_what_is_counted(tmp_path):
     write_rounds(tmp_path, finetunings=5)
     statements = said(gather([tmp_path]))
     text = statements["Tasks"].text
-    assert (
-        "over examples and over 3 pre-trainings (5 fine-tunings), corrected for the 3 comparisons of these two" in text
-    )
+    assert "over examples and over 3 pre-trainings (5 fine-tunings), corrected for 3 (Holm)" in text
     # Student's t with 2 degrees of freedom at 0.05 / 3, two-sided, is 7.65; over the root of 3
     assert "with 3 pre-trainings and 3 comparisons" in text
     assert "more than 4.4 times its standard deviation over pre-trainings" in text
@@ -316,7 +318,9 @@ def test_nothing_is_shown_before_all_that_was_planned_is_there(tmp_path):
     whole = headline(gather([tmp_path]))
     planned(tmp_path)
     assert headline(gather([tmp_path])) == whole
-    assert whole.startswith("In these runs separate weights reach a lower validation loss (shared +0.313 nats, p 0.00")
+    assert whole.startswith(
+        "In these runs separate weights are shown to reach a lower validation loss (shared +0.313 nats"
+    )
     (tmp_path / "runs/shared/seed-3/run.json").unlink()
     for task in made.TASKS:
         for seed in (3, 6):
@@ -332,6 +336,7 @@ def test_nothing_is_shown_before_all_that_was_planned_is_there(tmp_path):
     page = "".join(table.to_markdown() for section in sections(found) for table in section.tables)
     assert "▼ |" not in page
     assert "Differences from standard are not tested yet." in page
+    assert "p, Holm" not in page + "".join(t.to_markdown() for section in sections(found) for t in section.folded)
 
 
 def test_a_task_that_was_not_begun_is_not_waited_for_and_in_no_mean(tmp_path):
@@ -372,3 +377,127 @@ def test_a_task_that_is_only_reported_is_in_no_mean(tmp_path):
     assert measures.sources[1, 1] == tuple(f"runs/shared/seed-{seed}/summary.json" for seed in (1, 2, 3))
     assert len(measures.sources[1, 3]) == 18
     assert not any("wnli" in file for file in measures.sources[1, 3])
+
+
+def test_all_studies_wait(tmp_path):
+    write_rounds(tmp_path, finetunings=4, pretrainings=2)
+    for model, drop in (("standard", 30.0), ("shared", 10.0)):
+        for seed in range(1, 5):
+            made.noise_record(tmp_path / "noise", "mnli", model, seed, drop + seed)
+            made.transfer_record(tmp_path / "transfer", "mnli", model, seed, {"mnli": 20 + seed, "mrpc": 60})
+    planned(tmp_path)
+    found = gather([tmp_path])
+    compared = [*found.comparisons, *found.noise_comparisons, *found.transfer_comparisons]
+    assert {(one.verdict, one.p_seeds, one.interval, one.corrected_for) for one in compared} == {
+        ("not tested yet", None, None, 0)
+    }
+    assert {said(found)[topic].leans for topic in ("Tasks", "Noise", "Other tasks")} == {"untested"}
+
+
+def test_of_several_plans_each_waits_for_its_own(tmp_path):
+    for name in ("one", "two"):
+        write_rounds(tmp_path / name)
+        planned(tmp_path / name)
+        for task in (*made.TASKS, "runs"):
+            folder = tmp_path / name / ("runs" if task == "runs" else f"tasks/{task}")
+            for operator in ("standard", "shared"):
+                (folder / operator).rename(folder / f"{operator}-{name}")
+    for path in (tmp_path / "two").rglob("*.json"):
+        path.write_text(path.read_text().replace('"standard"', '"standard-two"').replace('"shared"', '"shared-two"'))
+    for path in (tmp_path / "one").rglob("*.json"):
+        path.write_text(path.read_text().replace('"standard"', '"standard-one"').replace('"shared"', '"shared-one"'))
+    assert gather([tmp_path]).waits_for is None
+    (tmp_path / "two/runs/shared-two/seed-3/run.json").unlink()
+    assert gather([tmp_path / "one"]).waits_for is None
+    assert gather([tmp_path / "one", tmp_path / "two"]).waits_for == "5 of 6 planned pre-trainings"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tasks": None},
+        {"tasks": "mnli"},
+        {"tasks": [1]},
+        {"operators": 5},
+        {"pretraining_seeds": 0},
+        {"pretraining_seeds": True},
+        {"finetuning_seeds": 6.0},
+        {"finetuning_seeds": 10**12},
+        {"study": "time"},
+    ],
+)
+def test_a_damaged_plan_is_an_error(tmp_path, change):
+    write_rounds(tmp_path)
+    planned(tmp_path, **change)
+    with pytest.raises(TriuneError, match=r"planned\.json") as caught:
+        gather([tmp_path])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["{", "null", "[]", "{}"])
+def test_a_plan_that_cannot_be_read_is_an_error(tmp_path, content):
+    write_rounds(tmp_path)
+    (tmp_path / "planned.json").write_text(content)
+    with pytest.raises(TriuneError, match=r"planned\.json"):
+        gather([tmp_path])
+
+
+def test_a_variant_that_diverged_is_no_run_of_its_operator(tmp_path):
+    write_rounds(tmp_path)
+    planned(tmp_path)
+    (tmp_path / "runs/shared/seed-3/run.json").unlink()
+    made.write_run(tmp_path / "ablations/shared/seed-3", "shared", 1.5, 3)
+    (tmp_path / "ablations/shared/seed-3/summary.json").write_text('{"diverged": "nan", "identity": "x"}')
+    found = gather([tmp_path])
+    assert found.waits_for == "5 of 6 planned pre-trainings"
+    assert "Diverged" not in said(found)["What was run"].text
+
+
+def test_an_operator_without_a_rate_is_not_waited_for(tmp_path):
+    write_rounds(tmp_path)
+    planned(tmp_path, operators=["standard", "shared", "pairwise"])
+    assert gather([tmp_path]).waits_for == "6 of 9 planned pre-trainings and 36 of 54 planned fine-tunings"
+    for rate in ("0.1", "0.2"):
+        record = {"study": "rates", "operator": "pairwise", "learning_rate": float(rate), "diverged": "nan"}
+        made.write(tmp_path / "rates/pairwise" / rate / "summary.json", record)
+    assert gather([tmp_path]).waits_for is None
+
+
+def test_the_primary_comparison_is_corrected_for_two_and_pools_all_models(tmp_path):
+    write_rounds(tmp_path)
+    first = primary(gather([tmp_path]))
+    raw = [one.difference.p for one in first.measures]
+    assert [one.p for one in first.measures] == holm(raw)
+    assert max(one.p / one.difference.p for one in first.measures) == pytest.approx(2)
+    for number, loss in enumerate((1.5, 1.9, 1.4), start=1):
+        made.write_run(tmp_path / "runs/pairwise" / f"seed-{number}", "pairwise", loss, number)
+    loss = primary(gather([tmp_path])).measures[0]
+    assert loss.difference.freedom == 4
+    assert list(loss.values) == ["standard", "pairwise", "shared"]
+    for path in (tmp_path / "tasks").rglob("record.json"):
+        path.unlink()
+    (alone,) = primary(gather([tmp_path])).measures
+    assert alone.p == pytest.approx(min(1, 2 * alone.difference.p))  # the other one may still come
+
+
+def test_a_model_with_other_groups_takes_no_part_in_the_mean(tmp_path):
+    write_rounds(tmp_path)
+    for seed in range(1, 7):
+        for task in made.TASKS:
+            sha = {"model_sha256": f"pairwise-{seed}"}  # grouped by standard, as all are
+            made.task_record(tmp_path / "tasks", task, "pairwise", seed, 30 + 7 * seed, **sha)
+            sha = {"model_sha256": f"symmetric-{(seed - 1) // 2}"}  # by way of others one group
+            made.task_record(tmp_path / "tasks", task, "symmetric", seed, 30 + 9 * seed, **sha)
+    score = primary(gather([tmp_path])).measures[1]
+    assert set(score.values) == {"standard", "shared", "pairwise"}
+
+
+def test_a_task_with_one_run_among_others_is_named(tmp_path):
+    write_rounds(tmp_path)
+    for operator in ("standard", "shared"):
+        for seed in range(2, 7):
+            (tmp_path / f"tasks/mrpc/{operator}/seed-{seed}/record.json").unlink()
+    text = said(gather([tmp_path]))["Tasks"].text
+    assert "corrected for 2 (Holm)" in text
+    assert "MRPC: not tested: one run of each." in text
+    assert "over 3 pre-trainings (6 fine-tunings)" in text

@@ -19,7 +19,7 @@ SCORES = "scores.json"
 REFERENCE = "standard"
 SHARED = "shared"
 # The comparison that all of this is about is corrected by itself, so that other operators do not cost it power.
-QUESTION = f"{SHARED} against {REFERENCE}"
+SHARED_AGAINST_STANDARD = f"{SHARED} against {REFERENCE}"
 OTHERS = "others"
 
 Started = dict[tuple[str, str, int], Any]  # by task, model and seed of a fine-tuning: the pre-trained model
@@ -66,7 +66,7 @@ def compare_records(out: Path, records: Sequence[dict[str, Any]], reference: str
 
 
 def family_of(*operators_of_pair: str) -> str:
-    return QUESTION if set(operators_of_pair) == {REFERENCE, SHARED} else OTHERS
+    return SHARED_AGAINST_STANDARD if set(operators_of_pair) == {REFERENCE, SHARED} else OTHERS
 
 
 def started_from(finetuned: Sequence[dict[str, Any]]) -> Started:
@@ -105,7 +105,7 @@ def _pair(out: Path, reference: list[dict[str, Any]], model: list[dict[str, Any]
     else:
         metric, name, labels, scale = one["metric"], "predictions", first["labels"], None
     values = [[[v * scale for v in kept[name]] if scale else kept[name] for kept in side] for side in sides]
-    groups = groups_of(*([record.get("model_sha256") for record in side] for side in (reference, model)))
+    behind = [[record.get("model_sha256") for record in side] for side in (reference, model)]
     return Paired(
         one["task_title"],
         metric,
@@ -114,9 +114,10 @@ def _pair(out: Path, reference: list[dict[str, Any]], model: list[dict[str, Any]
         values[0],
         values[1],
         labels,
-        groups,
+        groups_of(*behind),
         seeds,
         family_of(reference[0]["operator"], one["operator"]),
+        known_origin=not any(model is None for side in behind for model in side),
     )
 
 

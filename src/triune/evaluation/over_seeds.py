@@ -6,7 +6,7 @@ import numpy as np
 
 from triune.evaluation.metrics import Array
 
-EQUAL = 1e-9  # percentage points: differences closer than this differ by rounding only
+EQUAL = 1e-9  # points or nats: differences closer than this differ by rounding only
 
 
 @dataclass
@@ -17,11 +17,6 @@ class Difference:
     interval: tuple[float, float] | None
     p: float | None
     freedom: int | None = None  # degrees of freedom of Student's t
-
-
-def differences_test(differences: Array) -> Difference:
-    """One difference a run, all independent: is their mean zero? The paired t test, with its 95 % interval."""
-    return pooled_tests(np.asarray(differences)[None])[0]
 
 
 def pooled_tests(differences_MR: Array) -> list[Difference]:

@@ -214,8 +214,11 @@ def seed_tests(pairs: Sequence[Paired]) -> list[Difference]:
     found: dict[int, Difference] = {}
     together: dict[Hashable, list[int]] = {}
     for place, pair in enumerate(pairs):
-        same = None if pair.numbers is None else (pair.task, pair.metric, pair.a, *pair.numbers, *pair.groups.tolist())
-        together.setdefault(same or ("alone", place), []).append(place)
+        same: Hashable = ("alone", place)
+        if pair.numbers is not None:
+            runs = (pair.pretrainings, pair.known_origin, *pair.numbers, *pair.groups.tolist())
+            same = (pair.task, pair.metric, pair.a, *runs)
+        together.setdefault(same, []).append(place)
     for places in together.values():
         differences = np.stack([pairs[place].independent_differences() for place in places])
         found |= dict(zip(places, pooled_tests(differences), strict=True))
@@ -256,7 +259,7 @@ class Comparison:
     a: str
     b: str
     effect: float  # B − A, in percentage points, mean over seeds, or over the means of pre-trainings
-    interval: tuple[float, float]  # 95 %, the wider of those over runs and over examples
+    interval: tuple[float, float] | None  # 95 %, the wider of those over runs and over examples; None if not tested
     p_examples: float
     p_bootstrap: float
     p_seeds: float | None
@@ -273,15 +276,14 @@ class Comparison:
     corrected_for: int = 0  # comparisons of the family
 
     def to_dict(self) -> dict[str, Any]:
-        values = {**asdict(self), "interval": list(self.interval)}
+        values = {**asdict(self), "interval": self.interval and list(self.interval)}
         if self.pretrainings == 1:
             del values["pretrainings"]
         return values
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Comparison":
-        low, high = values["interval"]
-        return cls(**{**values, "interval": (low, high)})
+        return cls(**{**values, "interval": values["interval"] and tuple(values["interval"])})
 
 
 def compare_all(
@@ -309,7 +311,9 @@ def _compare(pair: Paired, over_seeds: Difference, resamples: int, permutations:
     swapped = permutation_test(pair, permutations, seed)
     bootstrap = paired_bootstrap(pair, resamples, seed)
     assert bootstrap.p is not None
-    half = _HALF_OF_NORMAL * swapped.spread
+    p, half = None, _HALF_OF_NORMAL * swapped.spread
+    if over_seeds.p is not None and pair.known_origin:
+        p = max(swapped.p, over_seeds.p)
     if over_seeds.interval is not None:
         half = max(half, over_seeds.interval[1] - over_seeds.effect)
     return Comparison(
@@ -318,14 +322,14 @@ def _compare(pair: Paired, over_seeds: Difference, resamples: int, permutations:
         a=pair.a,
         b=pair.b,
         effect=over_seeds.effect,
-        interval=(over_seeds.effect - half, over_seeds.effect + half),
+        interval=None if p is None else (over_seeds.effect - half, over_seeds.effect + half),
         p_examples=swapped.p,
         p_bootstrap=bootstrap.p,
         p_seeds=over_seeds.p if pair.known_origin else None,
         p_mcnemar=mcnemar(pair),
         seeds=pair.seeds,
         examples=pair.examples,
-        p=max(swapped.p, over_seeds.p) if over_seeds.p is not None and pair.known_origin else None,
+        p=p,
         p_holm=None,
         better=None,
         verdict=NOT_TESTED if pair.known_origin else UNKNOWN_ORIGIN,

@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from triune.evaluation.comparing import REFERENCE
+from triune.evaluation.comparing import REFERENCE, SHARED
 from triune.evaluation.significance import ALPHA, Comparison
 from triune.report.answer_ablations import ablations_statement
 from triune.report.answer_primary import primary, primary_headline, primary_statement
@@ -13,7 +13,6 @@ from triune.report.answer_time import time_statement
 from triune.report.gather import Gathered, gather
 from triune.report.scores import signed
 from triune.report.statement import (
-    SHARED,
     UNTESTED,
     Statement,
     Tally,
@@ -43,7 +42,9 @@ def headline(found: Gathered) -> str:
     pair, known = model_pair(found), primary(found)
     tested = [one for one in found.comparisons if pair and {one.a, one.b} == set(pair)]
     if pair is None or not (tested or known):
-        return "Not answered by these records: they hold no scores of both a standard and a shared model."
+        return (
+            "Not answered by these records: they hold no scores of a standard and a shared model with the same seeds."
+        )
     if found.waits_for:
         so_far = "".join(f" {one.what}: {pair[1]} {one.effect}." for one in known.measures) if known else ""
         return f"Not answered yet: {found.waits_for} are there, and the tests wait for all of them.{so_far}"
@@ -51,7 +52,7 @@ def headline(found: Gathered) -> str:
     if known:
         return " ".join([primary_headline(known), *([f"By task, {_by_task(tally)}."] if tally.count else [])])
     if not tally.count:
-        return f"Not answered by these records: {tested[0].verdict}."
+        return f"Not answered by these records. The scores of the two were {tested[0].verdict}."
     return f"{ONCE} {_by_task(tally)}." if is_of_one_pretraining(tested) else f"In these runs {_by_task(tally)}."
 
 
@@ -115,7 +116,7 @@ def _what_was_run(found: Gathered) -> Statement:
 def _diverged(found: Gathered) -> str:
     """An operator must not be judged by its better runs alone without a word."""
     counts: dict[str, int] = {}
-    for one in found.diverged:
+    for one in found.diverged.values():
         kind = "pre-training" if len(one) == 2 else "fine-tuning"
         counts[f"{kind} of {one[-2]}"] = counts.get(f"{kind} of {one[-2]}", 0) + 1
     lost = ", ".join(f"{count} × {what}" for what, count in counts.items())
@@ -181,11 +182,12 @@ def _tasks(found: Gathered) -> Statement:
             "triune finetune MODEL... --task glue --seeds 3 --out OUT",
             models=_models(found, "finetuning"),
         )
-    tally = tally_of(tested, pair)
+    tally, all_of_them = tally_of(tested, pair), tested
+    tested = [one for one in all_of_them if one.p is not None]
+    if not tested:
+        text = f"{_count(all_of_them, 'task')} with scores of both: {all_of_them[0].verdict}."
+        return Statement("Tasks", f"{text} {_largest(all_of_them, pair)}", "table-1", UNTESTED)
     largest = _largest(tested, pair)
-    if not any(one.p is not None for one in tested):
-        text = f"{len(tested)} tasks have scores of both, {tested[0].verdict}. {largest}"
-        return Statement("Tasks", text, "table-1", UNTESTED)
     pretrainings = max(one.pretrainings for one in tested)
     over = f"{_span(one.seeds for one in tested)} fine-tuning seeds"
     if pretrainings > 1:
@@ -193,8 +195,10 @@ def _tasks(found: Gathered) -> Statement:
         over += f"({_span(one.seeds for one in tested)} fine-tunings)"
     text = (
         f"{counted(tally, pair)} Tested over examples and over {over}, "
-        f"corrected for the {max(one.corrected_for for one in tested)} comparisons of these two (Holm). {largest}"
+        f"corrected for {max(one.corrected_for for one in tested)} (Holm). {largest}"
     )
+    if untested := [one for one in all_of_them if one.p is None]:
+        text += f" {', '.join(one.task for one in untested)}: {untested[0].verdict}."
     if limit := _power(tested, "pre-trainings" if pretrainings > 1 else "seeds"):
         text += f" {limit}"
     return Statement("Tasks", text + _pretrained_once(tested), "table-1", tally.leans)
@@ -211,6 +215,10 @@ def _pretrained_once(tested: Sequence[Comparison]) -> str:
     return ""
 
 
+def _count(compared: Sequence[Comparison], what: str) -> str:
+    return f"{len(compared)} {what}{'' if len(compared) == 1 else 's'}"
+
+
 def _span(numbers: Iterable[int]) -> str:
     found = sorted(numbers)
     low, high = found[0], found[-1]
@@ -220,14 +228,12 @@ def _span(numbers: Iterable[int]) -> str:
 def _largest(tested: Sequence[Comparison], pair: tuple[str, str]) -> str:
     one = max(tested, key=lambda one: abs(one.effect))
     turn = 1 if one.b == pair[1] else -1
-    low, high = sorted(turn * end for end in one.interval)
-    what = (
-        f"The largest difference ({pair[1]} − {pair[0]}) is {one.task} {signed(turn * one.effect)} [{signed(low)}, "
-        f"{signed(high)}] (interval not corrected)"
-    )
-    if one.p is None:
+    what = f"The largest difference ({pair[1]} − {pair[0]}) is {one.task} {signed(turn * one.effect)}"
+    if one.interval is None:
         return f"{what}."
-    return what + (", and is shown." if one.better else ", and is not shown.")
+    low, high = sorted(turn * end for end in one.interval)
+    shown = "shown" if one.better else "not shown"
+    return f"{what} [{signed(low)}, {signed(high)}] (interval not corrected), and is {shown}."
 
 
 def _power(tested: Sequence[Comparison], what: str) -> str:
@@ -259,13 +265,14 @@ def _noise(found: Gathered) -> Statement:
             "Noise", [], "table-5", "triune noise MODEL --task TASK --out OUT", models=_models(found, "noise")
         )
     (a, b), tally = pair, tally_of(tested, pair)
-    text = f"What is lost under noise was compared for {len(tested)} pairs of a task and a kind of noise"
-    if not any(one.p is not None for one in tested):
-        return Statement("Noise", f"{text}, {tested[0].verdict}.", "table-5", UNTESTED)
+    if not tally.count:
+        text = f"{_count(tested, 'pair')} of a task and a kind of noise, with both models: {tested[0].verdict}."
+        return Statement("Noise", text, "table-5", UNTESTED)
+    text = f"What is lost under noise was compared for {tally.count} pairs of a task and a kind of noise: "
     if tally.leans == "none":
-        text += f": for none is a difference between {a} and {b} shown."
+        text += f"for none is a difference between {a} and {b} shown."
     else:
-        text += f": {b} is shown to lose less in {some(tally.shared)}, {a} in {some(tally.standard)}; {rest(tally)}."
+        text += f"{b} is shown to lose less in {some(tally.shared)}, {a} in {some(tally.standard)}; {rest(tally)}."
     return Statement("Noise", text + _pretrained_once(tested), "table-5", tally.leans)
 
 
@@ -284,8 +291,10 @@ def _transfer(found: Gathered) -> Statement:
             "Other tasks", [], "table-6", "triune transfer MODEL... --out OUT", models=_models(found, "transfer")
         )
     tally = tally_of(tested, pair)
-    if not any(one.p is not None for one in tested):
-        text = f"Trained on one task, tested on another: {len(tested)} cells have scores of both, {tested[0].verdict}."
+    if not tally.count:
+        text = (
+            f"Trained on one task, tested on another, {_count(tested, 'cell')} with both models: {tested[0].verdict}."
+        )
         return Statement("Other tasks", text, "table-6", UNTESTED)
     text = f"Trained on one task, tested on another. {counted(tally, pair, 'cells')}"
     return Statement("Other tasks", text + _pretrained_once(tested), "table-6", tally.leans)

@@ -12,8 +12,8 @@ from triune.evaluation.grouping import groups_of, means_of_groups
 from triune.evaluation.over_seeds import Difference, pooled_tests
 from triune.evaluation.significance import ALPHA, holm
 from triune.report.gather import Gathered
-from triune.report.scores import files_of
-from triune.report.statement import UNTESTED, Statement, model_pair, p_value
+from triune.report.scores import files_of, p_value
+from triune.report.statement import UNTESTED, Statement, model_pair
 from triune.report.tables import Table
 
 Record = dict[str, Any]
@@ -67,8 +67,9 @@ def primary(found: Gathered) -> Primary | None:
     if pair is None:
         return None
     measures = [one for one in (_loss(found, pair), _score(found, pair)) if one is not None]
-    tested = [one for one in measures if one.difference.p is not None]
-    for one, p in zip(tested, holm([one.difference.p for one in tested if one.difference.p is not None]), strict=True):
+    # Always for two: a measure that is not there yet must not make the other one easier to show.
+    known = [1.0 if one.difference.p is None else one.difference.p for one in measures]
+    for one, p in zip(measures, holm([*known, *[1.0] * (2 - len(known))]), strict=False):
         one.p = p
     return Primary(pair, measures) if measures else None
 
@@ -88,7 +89,7 @@ def primary_statement(found: Gathered) -> Statement | None:
         tested = "" if found.waits_for else f"{one.interval}, over {one.over}: {verdict} (p {p_value(one.p)})"
         text += f" {one.what} {one.effect}{tested}."
     if len(known.measures) == 1:
-        text += " The other of the two has no pairs of several pre-trainings yet."
+        text += " Of the other one these records do not hold several pre-trainings of both."
     ahead = {one.ahead for one in known.measures if one.ahead is not None}
     leans = "both" if len(ahead) > 1 else next(iter(ahead), "none")
     return Statement("Primary comparison", text, "table-1", UNTESTED if found.waits_for else leans)
@@ -104,7 +105,8 @@ def primary_headline(known: Primary) -> str:
             said.append(f"no difference in {name} is shown ({figures})")
         else:
             who = "separate" if one.ahead == "standard" else "shared"
-            said.append(f"{who} weights reach a {'higher' if one.more_is_better else 'lower'} {name} ({figures})")
+            more = "higher" if one.more_is_better else "lower"
+            said.append(f"{who} weights are shown to reach a {more} {name} ({figures})")
     return f"In these runs {' and '.join(said)}."
 
 
@@ -187,7 +189,7 @@ def _score(found: Gathered, pair: tuple[str, str]) -> Measure | None:
 def _tasks(found: Gathered, pair: tuple[str, str]) -> list[str]:
     """Those that were planned; otherwise those that both have. Some are reported, and in no mean."""
     has = [{one["task"] for one in found["finetuning"] if one["model"] == label} for label in pair]
-    tasks = sorted(has[0] & has[1]) if found.planned is None else found.planned["tasks"]
+    tasks = sorted(has[0] & has[1]) if found.planned_tasks is None else found.planned_tasks
     return [task for task in tasks if task not in task_names() or get_task(task).in_mean]
 
 

@@ -1,8 +1,8 @@
 """What the records of training time say, with how far they can be trusted."""
 
-from triune.evaluation.comparing import REFERENCE
+from triune.evaluation.comparing import REFERENCE, SHARED
 from triune.report.gather import Gathered
-from triune.report.statement import SHARED, Statement, percent_range, statement
+from triune.report.statement import Statement, percent_range, statement
 
 
 def time_statement(found: Gathered) -> Statement:

@@ -80,8 +80,8 @@ class Gathered:
     notes: list[str] = field(default_factory=list)  # what was left out, and why
     roots: list[Path] = field(default_factory=list)
     pocket: bool = False  # the data are those of the generated world
-    # (label, seed) of pre-trainings and (task, label, seed) of fine-tunings that ended in no finite loss
-    diverged: list[tuple[Any, ...]] = field(default_factory=list)
+    # Folders with (label, seed) of pre-trainings and (task, label, seed) of fine-tunings that ended in no finite loss.
+    diverged: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def __getitem__(self, study: str) -> list[Record]:
         return self.studies[study]
@@ -110,13 +110,28 @@ class Gathered:
         return {**started_beside([*self["noise"], *self["transfer"]]), **started_from(self["finetuning"])}
 
     @cached_property
-    def planned(self) -> Record | None:
-        """What there is to be in the end; of several studies together nothing is known."""
-        return self[planned.STUDY][0] if len(self[planned.STUDY]) == 1 else None
+    def planned_tasks(self) -> list[str] | None:
+        """Of all plans that there are."""
+        plans = self[planned.STUDY]
+        return list(dict.fromkeys(task for plan in plans for task in plan["tasks"])) if plans else None
 
     @cached_property
     def waits_for(self) -> str | None:
-        return planned.still_missing(self.planned, self["pretraining"], self["finetuning"], self.diverged)
+        """In words, what there is of what was planned; None where that is all, or where there is no plan."""
+        missing = []
+        for plan in self[planned.STUDY]:
+
+            def beside(folder: str, root: str = plan["folder"]) -> bool:
+                return Path(folder).is_relative_to(root)
+
+            rates, runs, tuned = (
+                [one for one in self[study] if beside(one["folder"])]
+                for study in ("rates", "pretraining", "finetuning")
+            )
+            lost = [what for folder, what in self.diverged.items() if beside(folder)]
+            if (counts := planned.still_missing(plan, rates, runs, tuned, lost)) is not None:
+                missing.append(counts)
+        return planned.in_words(missing)
 
     @cached_property
     def noise_comparisons(self) -> list[Comparison]:
@@ -127,10 +142,12 @@ class Gathered:
         return self._withheld(transfer_comparisons(self["transfer"], self.started) if self["transfer"] else [])
 
     def _withheld(self, compared: list[Comparison]) -> list[Comparison]:
-        """Without verdicts as long as the study is under way."""
+        """As long as the study is under way, the differences alone."""
         if self.waits_for is None:
             return compared
-        return [replace(one, p=None, p_holm=None, better=None, verdict="not tested yet") for one in compared]
+        nothing: dict[str, Any] = {"p_seeds": None, "p_mcnemar": None, "p": None, "p_holm": None, "interval": None}
+        nothing |= {"better": None, "corrected_for": 0, "verdict": "not tested yet"}
+        return [replace(one, **nothing) for one in compared]
 
 
 def gather(roots: Sequence[Path]) -> Gathered:
@@ -187,6 +204,8 @@ def _take(path: Path, file: str, found: Gathered) -> None:
         return
     record = _read(path, file, found)
     study = _study(path, record)
+    if path.name == planned.FILE and study != planned.STUDY:
+        raise TriuneError(f"'{path}' is not the plan of a study: remove it, and `triune reproduce` writes it again")
     if record is None or study is None:
         if record is not None:
             found.notes.append(f"{file}: no record of a study, left out")
@@ -194,7 +213,7 @@ def _take(path: Path, file: str, found: Gathered) -> None:
     if study == "finetuning" and "diverged" in record:
         found.notes.append(f"{file}: diverged ({shown(record['diverged'], None)}), in no table")
         folders = path.resolve().parts
-        found.diverged.append((folders[-4], folders[-3], _number(folders[-2])))
+        found.diverged[str(path.resolve().parent)] = (folders[-4], folders[-3], _number(folders[-2]))
         return
     missing = [name for name in _NEEDED[study] if name not in record]
     if missing:
@@ -219,16 +238,18 @@ def _is_of_search(path: Path) -> bool:
 
 
 def _take_run(run: Path, file: str, found: Gathered) -> None:
+    folders = file.split("/")[:-1]
+    is_variant = ABLATIONS in folders or any(map(_holds_ablations, run.parents[:2]))
     if said := diverged(run / SUMMARY):
         found.notes.append(f"{file}: diverged ({shown(said, None)}), in no table")
-        seeded = run.name.startswith("seed-")
-        found.diverged.append((run.parent.name if seeded else run.name, _number(run.name) if seeded else 1))
+        seeded, folder = run.name.startswith("seed-"), run.resolve()
+        label, seed = (folder.parent.name, _number(folder.name)) if seeded else (folder.name, 1)
+        if not is_variant:  # variants may be called as operators are
+            found.diverged[str(folder)] = (label, seed)
         return
     if not (run / SUMMARY).is_file() or not (run / METRICS).is_file():
         found.notes.append(f"{file}: a pre-training run that is not finished, left out")
         return
-    folders = file.split("/")[:-1]
-    is_variant = ABLATIONS in folders or any(map(_holds_ablations, run.parents[:2]))
     record = run_record(run)
     study = "variants" if is_variant else "pretraining"
     _check_form(study, record, run / SUMMARY)
@@ -248,14 +269,14 @@ def _holds_ablations(folder: Path) -> bool:
 
 
 def _check_form(study: str, record: Record, path: Path) -> None:
-    if wrong := wrong_form(study, record):
+    if wrong := planned.wrong_plan(record) if study == planned.STUDY else wrong_form(study, record):
         raise TriuneError(f"'{path}' is a damaged record of the study '{study}': {wrong}; remove or remake it")
 
 
 def _read(path: Path, file: str, found: Gathered) -> Record | None:
     """The object in a file; what cannot be read is an error where the name is one of ours, and else is left out."""
     ours = path.name in (RECORD, "parameters.json", f"{ABLATIONS}.json") or path.stem.startswith("seed-")
-    ours = ours or path.parent.name in ("time", "inspect")
+    ours = ours or path.parent.name in ("time", "inspect") or path.name == planned.FILE
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

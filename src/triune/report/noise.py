@@ -36,6 +36,7 @@ _INTERVAL_OF_GROUPS = (
     "Pre-trainings are the sample; more fine-tunings or draws make the mean of one more exact and do not count as more."
 )
 _NO_INTERVAL = f"{ONE_SEED.capitalize()}, and there is no interval."
+_UNKNOWN = "It is not known which runs are of one pre-training, and there is no interval."
 
 
 def noise_tables(
@@ -48,7 +49,7 @@ def noise_tables(
     tables = [_levels(study, task) for task in study.tasks if study.has(task, GAUSSIAN)]
     tables.append(_summary(study))
     tested = noise_comparisons(records, started) if comparisons is None else comparisons
-    if tested:
+    if any(one.p is not None for one in tested):
         tables.append(_differences(study, tested))
     return tables
 
@@ -101,7 +102,9 @@ class _Study:
         return len({self.model_behind(one) for one in records})
 
     def mean(self, found: Sequence[tuple[Record, float]]) -> str:
-        """Of one value a record, or of one a pre-training where there are several."""
+        """Of one value a record, or of one a pre-training where there are several; no interval if it is not known."""
+        if any(self.model_behind(record) is None for record, _ in found):
+            return f"{mean(value for _, value in found):.2f}"
         by_model: dict[Any, list[float]] = {}
         for record, value in found:
             by_model.setdefault(self.model_behind(record), []).append(value)
@@ -111,6 +114,8 @@ class _Study:
     @property
     def interval(self) -> str:
         """What ± stands for."""
+        if any(self.model_behind(one) is None for one in self.records):
+            return _UNKNOWN
         several = any(self.pretrainings(self.of(task, model)) > 1 for task in self.tasks for model in self.models)
         return _INTERVAL_OF_GROUPS if several else _INTERVAL
 
@@ -194,7 +199,8 @@ def _summary(study: _Study) -> Table:
                     paired = list(zip(ours, values, strict=True))
                     table.rows[-1].append("–" if None in values else study.mean(paired))
                     _add_sources(table, len(table.rows) - 1, ours)
-    table.notes.append(study.interval if any("±" in row[3] for row in table.rows) else _NO_INTERVAL)
+    is_alone = all(len(study.of(task, model)) < 2 for task in study.tasks for model in study.models)
+    table.notes.append(_NO_INTERVAL if is_alone else study.interval)
     if flat:
         table.notes.append(
             f"Flat because no token is changed (an uncased tokenizer undoes a change of case): {', '.join(flat)}."

@@ -5,7 +5,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from triune.errors import TriuneError
-from triune.evaluation.comparing import QUESTION
+from triune.evaluation.comparing import SHARED_AGAINST_STANDARD
 from triune.evaluation.significance import ALPHA, ONE_SEED, Comparison
 from triune.report.tables import Table
 from triune.report.task_name import POCKET_NOTE, is_pocket, marks
@@ -123,7 +123,7 @@ def comparison_table(records: list[Record], comparisons: Sequence[Comparison]) -
             "mean of its fine-tunings. Where there is one pre-training, p is over its fine-tunings."
         )
     for comparison in comparisons:
-        low, high = comparison.interval
+        interval = "" if comparison.interval is None else f" [{', '.join(map(signed, comparison.interval))}]"
         tested = [one for one in records if concerns(comparison, one)]
         if files := files_of([one for one in tested if one["model"] in (comparison.a, comparison.b)]):
             table.sources |= {(len(table.rows), column): files for column in range(3, len(table.columns))}
@@ -132,10 +132,10 @@ def comparison_table(records: list[Record], comparisons: Sequence[Comparison]) -
                 _column_title(tested) if tested else comparison.task,
                 f"{comparison.a}, {comparison.b}",
                 comparison.verdict,
-                f"{signed(comparison.effect)} [{signed(low)}, {signed(high)}]",
-                _p(comparison.p_examples),
-                _p(comparison.p_seeds),
-                _p(comparison.p_holm),
+                f"{signed(comparison.effect)}{interval}",
+                p_value(comparison.p_examples),
+                p_value(comparison.p_seeds),
+                p_value(comparison.p_holm),
                 f"{comparison.pretrainings} ({comparison.seeds})" if several else str(comparison.seeds),
                 f"{comparison.examples:,}",
             ]
@@ -187,8 +187,9 @@ def corrected(comparisons: Sequence[Comparison]) -> str:
     families = {one.family: one.corrected_for for one in comparisons if one.corrected_for}
     if len(families) < 2:
         return f"corrected for {next(iter(families.values()))} comparisons" if families else "none was tested"
-    question = families.pop(QUESTION, 0)
-    return f"corrected for the {question} comparisons of {QUESTION}, and for the {sum(families.values())} others apart"
+    question = families.pop(SHARED_AGAINST_STANDARD, 0)
+    others = sum(families.values())
+    return f"corrected for the {question} comparisons of {SHARED_AGAINST_STANDARD}, and for the {others} others apart"
 
 
 def mark_of(model: str, record: Record, comparisons: Sequence[Comparison]) -> str:
@@ -204,7 +205,5 @@ def signed(value: float) -> str:
     return "0.00" if float(text) == 0 else text.replace("-", "−")
 
 
-def _p(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+def p_value(value: float | None) -> str:
+    return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"

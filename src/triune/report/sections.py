@@ -133,7 +133,7 @@ def _table_2(found: Gathered) -> Section:
 def _comparisons(found: Gathered, records: list[Record], title: str) -> list[Table]:
     titles = {one["task_title"] for one in records}
     here = [one for one in found.comparisons if one.task in titles]
-    if not here:
+    if not here or found.waits_for:
         return []
     table = comparison_table(records, here)
     table.title = f"{title}: {len(here)} of {len(found.comparisons)} comparisons"

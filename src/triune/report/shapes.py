@@ -21,7 +21,6 @@ _RUN = dict.fromkeys(
 _FORMS: dict[str, dict[str, Any]] = {
     "pretraining": _RUN,
     "variants": _RUN,
-    "planned": {"operators": [TEXT], "tasks": ANYTHING, "pretraining_seeds": NUMBER, "finetuning_seeds": NUMBER},
     "rates": {"learning_rate": NUMBER, "validation_loss?": NUMBER, "unigram_entropy?": NUMBER, "steps?": NUMBER},
     "parameters": {
         "model": _MODEL,

@@ -4,13 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triune.evaluation.comparing import REFERENCE
+from triune.evaluation.comparing import REFERENCE, SHARED
 from triune.evaluation.significance import Comparison
 from triune.report.gather import Gathered
 
 Record = dict[str, Any]
 
-SHARED = "shared"
 UNTESTED = "untested"
 
 
@@ -98,7 +97,3 @@ def some(names: list[str]) -> str:
 def percent_range(values: Sequence[float]) -> str:
     low, high = (f"{one:.1f}".replace("-", "−") for one in (min(values), max(values)))
     return f"{low} %" if low == high else f"{low} to {high} %"
-
-
-def p_value(value: float | None) -> str:
-    return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"

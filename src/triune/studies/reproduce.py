@@ -13,6 +13,7 @@ from rich.console import Console
 from triune.budget import what_is_left
 from triune.cells import Cell, Record, write_record
 from triune.errors import TriuneError, did_you_mean
+from triune.evaluation import significance
 from triune.files import write_text
 from triune.presence import diverged, read
 from triune.progress import Watch
@@ -225,24 +226,26 @@ def _report(out: Path) -> list[str]:
     from triune.report.gather import gather
 
     found = gather([out])
-    digest = hashlib.sha256(json.dumps([_code_of_the_report(), found.all()], sort_keys=True).encode()).hexdigest()
+    what = [_code_of_the_report(), found.all(), found.notes]
+    digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
     kept, made = _kept_answer(out), [*page.KINDS.values(), "records.json", "records.csv"]
     if kept is not None and kept["records_sha256"] == digest and all((out / name).exists() for name in made):
         return list(kept["lines"])
     for kind, name in page.KINDS.items():
         page.write_report([out], out / name, kind, found)
     if found["finetuning"]:
-        write_scores(out / "tasks", read_records(out / "tasks"), found.comparisons)
+        compared = [] if found.waits_for else found.comparisons
+        write_scores(out / "tasks", read_records(out / "tasks"), compared)
     lines = short_answer([out], found)
     write_text(out / ANSWER, json.dumps({"records_sha256": digest, "lines": lines}, indent=1, ensure_ascii=False))
     return lines
 
 
 def _code_of_the_report() -> str:
-    """Another version of the page is made anew, from the same records."""
-    files = sorted(
-        path for path in Path(page.__file__).parent.rglob("*") if path.suffix in (".py", ".j2", ".css", ".js")
-    )
+    """Another version of the page, or of the tests on it, is made anew, from the same records."""
+    folders = (Path(page.__file__).parent, Path(significance.__file__).parent)
+    kinds = (".py", ".j2", ".css", ".js")
+    files = sorted(path for folder in folders for path in folder.rglob("*") if path.suffix in kinds)
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
