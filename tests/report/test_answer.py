@@ -10,6 +10,7 @@ from triune.report.answer_primary import primary
 from triune.report.gather import gather
 from triune.report.noise import noise_comparisons
 from triune.report.sections import sections
+from triune.studies.reproduce import _report
 
 
 def said(found):
@@ -501,3 +502,17 @@ def test_a_task_with_one_run_among_others_is_named(tmp_path):
     assert "corrected for 2 (Holm)" in text
     assert "MRPC: not tested: one run of each." in text
     assert "over 3 pre-trainings (6 fine-tunings)" in text
+
+
+def test_a_run_that_diverges_makes_the_page_anew(tmp_path):
+    """It is in no record of a table, and decides what is waited for."""
+    write_rounds(tmp_path)
+    planned(tmp_path)
+    run = tmp_path / "runs/shared/seed-3"
+    summary = (run / "summary.json").read_text()
+    (run / "summary.json").unlink()
+    assert "5 of 6 planned pre-trainings" in _report(tmp_path)[1]
+    (run / "summary.json").write_text('{"diverged": "the loss is nan", "identity": "x"}')
+    assert "planned" not in _report(tmp_path)[1]
+    (run / "summary.json").write_text(summary)
+    assert "shared +0.313 nats" in _report(tmp_path)[1]

@@ -226,7 +226,7 @@ def _report(out: Path) -> list[str]:
     from triune.report.gather import gather
 
     found = gather([out])
-    what = [_code_of_the_report(), found.all(), found.notes]
+    what = [_code_of_the_report(), found.all(), found.diverged]
     digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
     kept, made = _kept_answer(out), [*page.KINDS.values(), "records.json", "records.csv"]
     if kept is not None and kept["records_sha256"] == digest and all((out / name).exists() for name in made):
