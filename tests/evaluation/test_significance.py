@@ -365,14 +365,17 @@ def test_models_of_one_task_share_what_is_chance():
     assert alone.p == pytest.approx(stats.ttest_rel(y[1], y[0]).pvalue)
 
 
-def many_rounds(draw, spreads, effect=0.0, times=2000):
-    """p values of the last of several models against the first, three runs each."""
+def many_rounds(draw, spreads, effect=0.0, times=2000, level=0.05):
+    """How often the last of several models is found to differ from the first, and by a paired t test; three runs each.
+
+    The figures of docs/finetuning.md are those of 200,000 times; for eleven tasks, level=0.05 / 11 and 1 − (1 − r)¹¹.
+    """
     p = []
     for _ in range(times):
         y = draw.normal(0, 1, (len(spreads), 3)) * np.array(spreads)[:, None] + draw.normal(0, 3, 3)
         y[-1] += effect
         p.append((pooled_tests(y[1:] - y[0])[-1].p, stats.ttest_rel(y[-1], y[0]).pvalue))
-    return (np.array(p) < 0.05).mean(axis=0)
+    return (np.array(p) < level).mean(axis=0)
 
 
 def test_equal_models_are_found_to_differ_no_more_often_than_is_said():
@@ -383,6 +386,8 @@ def test_equal_models_are_found_to_differ_no_more_often_than_is_said():
     assert uneven <= 0.085  # docs/finetuning.md: 7 %; without the pair's own spread 10 %
     power, of_pairs = many_rounds(draw, [1, 1, 1, 1], effect=2.0)
     assert power > 1.3 * of_pairs
+    beside_unstable, _ = many_rounds(draw, [1, 5, 1, 1], effect=4.0)
+    assert beside_unstable == pytest.approx(0.40, abs=0.05)  # the price, as the document says
 
 
 def test_pairs_with_the_same_runs_are_tested_together():

@@ -196,6 +196,14 @@ def write_rounds(folder, finetunings=6, pretrainings=3, lost=10.0):
                 made.task_record(folder / "tasks", task, operator, seed, wrong, **sha)
 
 
+def write_two_rounds_of_studies(folder):
+    write_rounds(folder, finetunings=4, pretrainings=2)
+    for model, drop in (("standard", 30.0), ("shared", 10.0)):
+        for seed in range(1, 5):
+            made.noise_record(folder / "noise", "mnli", model, seed, drop + seed)
+            made.transfer_record(folder / "transfer", "mnli", model, seed, {"mnli": 20 + seed, "mrpc": 60})
+
+
 def test_several_pretrainings_are_what_is_counted(tmp_path):
     write_rounds(tmp_path, finetunings=5)
     statements = said(gather([tmp_path]))
@@ -232,11 +240,7 @@ def test_a_task_of_one_pretraining_among_others_is_said(tmp_path):
 
 
 def test_noise_and_transfer_count_pretrainings_too(tmp_path):
-    write_rounds(tmp_path, finetunings=4, pretrainings=2)
-    for model, drop in (("standard", 30.0), ("shared", 10.0)):
-        for seed in range(1, 5):
-            made.noise_record(tmp_path / "noise", "mnli", model, seed, drop + seed)
-            made.transfer_record(tmp_path / "transfer", "mnli", model, seed, {"mnli": 20 + seed, "mrpc": 60})
+    write_two_rounds_of_studies(tmp_path)
     found = gather([tmp_path])
     compared = [*found.comparisons, *found.noise_comparisons, *found.transfer_comparisons]
     assert {(one.pretrainings, one.seeds) for one in compared} == {(2, 4)}
@@ -381,11 +385,7 @@ def test_a_task_that_is_only_reported_is_in_no_mean(tmp_path):
 
 
 def test_all_studies_wait(tmp_path):
-    write_rounds(tmp_path, finetunings=4, pretrainings=2)
-    for model, drop in (("standard", 30.0), ("shared", 10.0)):
-        for seed in range(1, 5):
-            made.noise_record(tmp_path / "noise", "mnli", model, seed, drop + seed)
-            made.transfer_record(tmp_path / "transfer", "mnli", model, seed, {"mnli": 20 + seed, "mrpc": 60})
+    write_two_rounds_of_studies(tmp_path)
     planned(tmp_path)
     found = gather([tmp_path])
     compared = [*found.comparisons, *found.noise_comparisons, *found.transfer_comparisons]

@@ -8,7 +8,7 @@ from typing import Any
 from triune import operators
 from triune.data.examples import ids_sha256
 from triune.errors import TriuneError, one_line
-from triune.evaluation.grouping import groups_of
+from triune.evaluation.grouping import all_known, groups_of
 from triune.evaluation.significance import Comparison, Paired, compare_all
 from triune.files import write_text
 
@@ -117,7 +117,7 @@ def _pair(out: Path, reference: list[dict[str, Any]], model: list[dict[str, Any]
         groups_of(*behind),
         seeds,
         family_of(reference[0]["operator"], one["operator"]),
-        known_origin=not any(model is None for side in behind for model in side),
+        known_origin=all_known(*behind),
     )
 
 

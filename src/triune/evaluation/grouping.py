@@ -23,6 +23,11 @@ def groups_of(models_a: Sequence[Hashable], models_b: Sequence[Hashable]) -> lis
     return [order.index(group) for group in groups]
 
 
+def all_known(*sides: Sequence[Hashable | None]) -> bool:
+    """Whether it is known of every seed, on each side, which model it started from."""
+    return all(model is not None for side in sides for model in side)
+
+
 def means_of_groups(values_S: Array, groups_S: Array) -> Array:
     return np.array([values_S[groups_S == group].mean() for group in np.unique(groups_S)])
 

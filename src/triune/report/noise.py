@@ -11,7 +11,7 @@ from triune.benchmarks.paper import TABLE_5, TABLE_5_LEVELS, TABLE_5_NOTE
 from triune.data.examples import ids_sha256
 from triune.errors import TriuneError
 from triune.evaluation.comparing import REFERENCE, Started, family_of, started_beside
-from triune.evaluation.grouping import groups_of
+from triune.evaluation.grouping import all_known, groups_of
 from triune.evaluation.significance import ONE_SEED, Comparison, Paired, compare_all
 from triune.report.scores import comparison_table, files_of
 from triune.report.tables import Table
@@ -259,7 +259,7 @@ def _pair(name: str, kind: str, reference: list[Record], model: list[Record], be
         groups=groups_of(*behind),
         numbers=[one["seed"] for one in model],
         family=family_of(reference[0]["operator"], model[0]["operator"]),
-        known_origin=not any(one is None for side in behind for one in side),
+        known_origin=all_known(*behind),
     )
 
 

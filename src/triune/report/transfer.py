@@ -8,7 +8,7 @@ from triune.benchmarks.paper import TABLE_6, TABLE_6_NOTE, TABLE_6_TASKS
 from triune.data.examples import ids_sha256
 from triune.errors import TriuneError
 from triune.evaluation.comparing import REFERENCE, Started, family_of, started_beside
-from triune.evaluation.grouping import groups_of
+from triune.evaluation.grouping import all_known, groups_of
 from triune.evaluation.significance import ALPHA, ONE_SEED, Comparison, Paired, compare_all
 from triune.report.scores import corrected, files_of, mean_and_spread, signed
 from triune.report.tables import Table
@@ -70,7 +70,7 @@ def transfer_comparisons(records: Sequence[Record], started: Started | None = No
                             groups=groups_of(*behind),
                             numbers=seeds,
                             family=family_of(*(study.operator_of(one) for one in models)),
-                            known_origin=not any(one is None for side in behind for one in side),
+                            known_origin=all_known(*behind),
                         )
                     )
     return compare_all(pairs) if pairs else []
