@@ -6,6 +6,7 @@ from triune.report.ablations import ablation_tables
 from triune.report.answer import statements
 from triune.report.gather import gather
 from triune.report.page import write_report
+from triune.report.rates import rates_table
 from triune.report.sections import sections
 from triune.training.recipe import load_recipe
 
@@ -111,6 +112,21 @@ def test_the_search_of_rates_is_shown(tmp_path):
     write_report([tmp_path], tmp_path / "report.html", found=found)
     write_report([tmp_path], tmp_path, kind="records", found=found)
     assert "rate 0.001" in (tmp_path / "records.csv").read_text()
+
+
+def test_the_grid_of_a_search_is_the_one_that_was_planned(tmp_path):
+    plan = {"study": "planned", "operators": ["standard"], "tasks": [], "pretraining_seeds": 1, "finetuning_seeds": 1}
+    made.write(tmp_path / "planned.json", plan | {"learning_rates": [1e-3, 1e-2]})
+    write_search(tmp_path / "rates" / "standard", {1e-4: 2.0, 1e-3: 2.5, 1e-2: 2.6})  # 1e-4 from an earlier grid
+    write_search(tmp_path / "rates" / "shared", {1e-3: 2.9, 1e-2: 2.8})
+    write_search(tmp_path / "rates" / "begun", {1e-4: 3.0})
+    found = gather([tmp_path])
+    search = rates_table(found["rates"], found.planned_rates)
+    rows = {row[0]: row[1:] for row in search.rows}
+    assert rows["standard"] == ["2.000", "2.500", "2.600", "0.001"]
+    assert rows["shared"] == ["–", "2.900", "2.800", "0.01, at the edge"]
+    assert rows["begun"] == ["3.000", "–", "–", "not finished"]
+    assert search.notes[1] == "Not of this grid, tried before, and never chosen: 0.0001."
 
 
 def test_a_rate_of_its_own_is_said_and_without_a_search_nothing_is():

@@ -66,6 +66,14 @@ def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def test_what_is_planned_is_written_for_the_report(whole):
+    plan = read(whole[0] / "planned.json")
+    assert plan["operators"] == ["standard", "shared"]
+    assert plan["tasks"] == ["mrpc", "mnli"]
+    assert (plan["pretraining_seeds"], plan["finetuning_seeds"]) == (2, 3)
+    assert plan["learning_rates"] == list(map(float, RATES))
+
+
 def test_every_seed_has_a_run_of_its_own(whole):
     out, _ = whole
     for label in ("standard", "shared"):

@@ -15,6 +15,7 @@ from triune.report.gather import Gathered
 from triune.report.scores import files_of, p_value
 from triune.report.statement import UNTESTED, Statement, model_pair
 from triune.report.tables import Table
+from triune.report.task_name import task_name
 
 Record = dict[str, Any]
 
@@ -32,6 +33,7 @@ class Measure:
     records: list[Record]  # that the values are of
     difference: Difference
     p: float = 1.0  # corrected for both
+    remark: str = ""  # what the mean alone would hide
 
     @property
     def ahead(self) -> str | None:
@@ -87,7 +89,7 @@ def primary_statement(found: Gathered) -> Statement | None:
     for one in known.measures:
         verdict = "a difference is shown" if one.ahead else "no difference is shown"
         tested = "" if found.waits_for else f"{one.interval}, over {one.over}: {verdict} (p {p_value(one.p)})"
-        text += f" {one.what} {one.effect}{tested}."
+        text += f" {one.what} {one.effect}{tested}.{one.remark and f' {one.remark}'}"
     if len(known.measures) == 1:
         text += " Of the other one these records do not hold several pre-trainings of both."
     ahead = {one.ahead for one in known.measures if one.ahead is not None}
@@ -127,6 +129,8 @@ def primary_tables(found: Gathered) -> list[Table]:
         if found.waits_for is None:
             p = f"p {p_value(one.p)} after Holm's method for both measures"
             table.notes.append(f"{one.what}: {known.pair[1]} − {known.pair[0]} {one.effect}{one.interval}, {p}.")
+        if one.remark:
+            table.notes.append(one.remark)
     table.notes.insert(
         0,
         "Mean ± standard deviation over pre-trainings; each counts once, with the mean of its fine-tunings. WNLI is in "
@@ -173,17 +177,37 @@ def _score(found: Gathered, pair: tuple[str, str]) -> Measure | None:
         return groups_of(*([side[seed][tasks[0]].get("model_sha256") for seed in seeds] for side in sides))
 
     of_pair = groups(pair[1])
-    values = {
-        label: means_of_groups(
-            np.array([mean(its[seed][task]["primary"] for task in tasks) for seed in seeds]), np.array(of_pair)
-        ).tolist()
+    by_task = {  # one row a task, one column a pre-training
+        label: np.array([_by_pretraining([its[seed][task] for seed in seeds], of_pair) for task in tasks])
         for label, its in whole.items()
         if its.keys() >= set(seeds) and (label in pair or groups(label) == of_pair)
     }
+    values = {label: scores.mean(axis=0).tolist() for label, scores in by_task.items()}
     over = f"{len(set(of_pair))} pre-trainings ({len(seeds)} fine-tunings)"
     what = f"Mean score over {len(tasks)} task{'' if len(tasks) == 1 else 's'}"
     used = [its[seed][task] for label, its in whole.items() if label in values for seed in seeds for task in tasks]
-    return _measure(what, "points", 2, True, over, values, used, pair)
+    measure = _measure(what, "points", 2, True, over, values, used, pair)
+    if measure is not None:
+        titles = [task_name([one for one in used if one["task"] == task]) for task in tasks]
+        measure.remark = _hangs_on(titles, (by_task[pair[1]] - by_task[pair[0]]).mean(axis=1), measure)
+    return measure
+
+
+def _by_pretraining(records: Sequence[Record], groups: Sequence[int]) -> list[float]:
+    means: list[float] = means_of_groups(np.array([one["primary"] for one in records]), np.array(groups)).tolist()
+    return means
+
+
+def _hangs_on(titles: Sequence[str], differences: np.ndarray, measure: Measure) -> str:
+    """Said of a mean difference whose sign is that of one task: without it, the others have the other sign."""
+    if len(titles) < 3:
+        return ""
+    without = (differences.sum() - differences) / (len(titles) - 1)
+    most = int(np.abs(without - differences.mean()).argmax())
+    if without[most] * differences.mean() >= 0:
+        return ""
+    left = f"{measure.figure(without[most])} {measure.unit}"
+    return f"Its sign hangs on one task: without {titles[most]} it is {left} (seen afterwards, not tested)."
 
 
 def _tasks(found: Gathered, pair: tuple[str, str]) -> list[str]:

@@ -116,6 +116,11 @@ class Gathered:
         return list(dict.fromkeys(task for plan in plans for task in plan["tasks"])) if plans else None
 
     @cached_property
+    def planned_rates(self) -> list[float]:
+        """The grid of the search of rates, of all plans that there are."""
+        return sorted({rate for plan in self[planned.STUDY] for rate in plan.get(planned.RATES, [])})
+
+    @cached_property
     def waits_for(self) -> str | None:
         """In words, what there is of what was planned; None where that is all, or where there is no plan."""
         missing = []

@@ -10,6 +10,7 @@ Record = dict[str, Any]
 
 STUDY = "planned"
 FILE = "planned.json"
+RATES = "learning_rates"  # the grid of the search, where there is one
 _MOST_SEEDS = 1000
 
 
@@ -23,6 +24,9 @@ def wrong_plan(record: Record) -> str | None:
         number = record[name]
         if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= _MOST_SEEDS:
             return f"'{name}' must be a whole number from 1 to {_MOST_SEEDS:,}"
+    rates = record.get(RATES, [])
+    if not isinstance(rates, list) or not all(isinstance(one, float) for one in rates):
+        return f"'{RATES}' must be a list of numbers"
     return None
 
 

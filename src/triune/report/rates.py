@@ -11,8 +11,10 @@ from triune.report.tables import Table
 Record = dict[str, Any]
 
 
-def rates_table(records: Sequence[Record]) -> Table:
+def rates_table(records: Sequence[Record], planned: Sequence[float] = ()) -> Table:
+    """`planned` is the grid of the search; without a plan it is every rate that some model was tried at."""
     grid = sorted({one["learning_rate"] for one in records})
+    wanted = set(planned) or set(grid)
     steps = " or ".join(dict.fromkeys(f"{one['steps']:,}" for one in records if "steps" in one)) or "no"
     table = Table(
         "Search of learning rates",
@@ -22,6 +24,8 @@ def rates_table(records: Sequence[Record]) -> Table:
             "of the lowest loss is chosen."
         ],
     )
+    if others := [f"{rate:g}" for rate in grid if rate not in wanted]:
+        table.notes.append(f"Not of this grid, tried before, and never chosen: {', '.join(others)}.")
     at_edge, stuck = [], []
     for label in dict.fromkeys(one["label"] for one in records):
         by_rate = {one["learning_rate"]: one for one in records if one["label"] == label}
@@ -29,14 +33,15 @@ def rates_table(records: Sequence[Record]) -> Table:
         for column, rate in enumerate(grid, start=1):
             if rate in by_rate:
                 table.sources[len(table.rows), column] = (by_rate[rate]["file"],)
-        best = min(losses, key=lambda rate: (losses[rate], rate))
-        if len(losses) < len(grid):
+        searched = wanted & losses.keys()
+        best = min(searched or losses, key=lambda rate: (losses[rate], rate))
+        if searched < wanted:
             chosen = "not finished"
         elif not math.isfinite(losses[best]):
             chosen = "–"
         else:
             chosen = f"{best:g}"
-            if best in (grid[0], grid[-1]) and len(grid) > 1:
+            if best in (min(losses), max(losses)) and len(losses) > 1:
                 chosen += ", at the edge"
                 at_edge.append(label)
             if losses[best] > by_rate[best]["unigram_entropy"] - HARDLY:

@@ -87,7 +87,7 @@ def _figure_2(found: Gathered) -> Section:
         f"{paper.FIGURE_2['steps']:,} steps. Losses on different texts and vocabularies cannot be compared.",
         "triune pretrain RECIPE --data BLOCKS --out RUN",
     )
-    searched = [rates_table(found["rates"])] if found["rates"] else []
+    searched = [rates_table(found["rates"], found.planned_rates)] if found["rates"] else []
     section.tables = searched
     if runs := found["pretraining"]:
         section.charts = [figures.loss_chart(runs, found)]

@@ -161,6 +161,8 @@ def _write_planned(place: Place) -> None:
     scale = place.scale
     record: Record = {"study": planned.STUDY, "operators": place.labels, "tasks": scale.finetuning.tasks}
     record |= {"pretraining_seeds": scale.pretraining.seeds, "finetuning_seeds": scale.finetuning.seeds}
+    if scale.pretraining.rates:
+        record[planned.RATES] = list(scale.pretraining.rates)
     if read(place.out / planned.FILE) != record:
         write_record(place.out / planned.FILE, record)
 
