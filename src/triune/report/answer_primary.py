@@ -207,7 +207,10 @@ def _hangs_on(titles: Sequence[str], differences: np.ndarray, measure: Measure) 
     if without[most] * differences.mean() >= 0:
         return ""
     left = f"{measure.figure(without[most])} {measure.unit}"
-    return f"Its sign hangs on one task: without {titles[most]} it is {left} (seen afterwards, not tested)."
+    return (
+        f"The sign of that difference hangs on one task: without {titles[most]} it is {left} (seen afterwards, not "
+        "tested)."
+    )
 
 
 def _tasks(found: Gathered, pair: tuple[str, str]) -> list[str]:

@@ -91,7 +91,8 @@ def counted(tally: Tally, pair: tuple[str, str], what: str = "tasks") -> str:
 
 def some(names: list[str]) -> str:
     """A number, and which they are where they are few."""
-    return f"{len(names)} ({', '.join(names)})" if 0 < len(names) <= 4 else str(len(names) or "none")
+    between = "; " if any("," in name for name in names) else ", "
+    return f"{len(names)} ({between.join(names)})" if 0 < len(names) <= 4 else str(len(names) or "none")
 
 
 def percent_range(values: Sequence[float]) -> str:
