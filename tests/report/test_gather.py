@@ -123,7 +123,7 @@ def test_a_record_that_tables_cannot_be_made_from_is_named(tmp_path, file, place
     assert "\n" not in str(raised.value)
 
 
-def test_models_data_and_searches_are_not_looked_at(tmp_path):
+def test_models_and_data_are_not_looked_at_and_searches_are_no_results(tmp_path):
     made.task_record(tmp_path, "sst2", "shared", 1, 30)
     model = tmp_path / "sst2" / "shared" / "seed-1" / "model"
     made.write(model / "config.json", {})
@@ -131,7 +131,10 @@ def test_models_data_and_searches_are_not_looked_at(tmp_path):
     made.write(tmp_path / "sst2" / "shared" / "search-0.1" / "record.json", {"diverged": "yes"})
     found = gather([tmp_path])
     assert len(found.all()) == 1
-    assert found.notes == ["sst2/shared/search-0.1/record.json: no record of a study, left out"]
+    assert found.notes == []
+    assert found.searched == {("sst2", "shared"): {0.1}}  # only which rates there were
+    made.write(tmp_path / "sst2" / "shared" / "search-party" / "record.json", {})
+    assert gather([tmp_path]).notes == ["sst2/shared/search-party/record.json: no record of a study, left out"]
 
 
 def test_a_run_that_is_not_finished_is_named(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from tests.report import made
 from triune.report.gather import gather
 from triune.report.page import html_page, markdown_page, write_report
+from triune.report.tuned_rates import tuned_rates_tables
 
 PARTS = [
     "figure-2",
@@ -121,7 +122,7 @@ def test_what_was_equal_and_what_was_not(read):
     assert read.row("settings of the operator")[1] == "standard: defaults; shared: role_start signed"
     assert read.row("rows of the epoch")[1:3] == ["COLA 1,200, RTE 1,200", "yes"]
     assert read.row("tested on")[1:3] == ["MNLI, MRPC", "yes"]
-    assert "11 of 13 conditions equal for all" in read.text
+    assert "12 of 14 conditions equal for all" in read.text
 
 
 def test_methods_come_from_the_recipes(read):
@@ -298,3 +299,19 @@ def test_variants_without_their_record_are_a_plain_table(results, gathered):
     parts = {**gathered.studies, "ablations": []}
     read = Reader(html_page(replace(gathered, studies=parts)))
     assert read.row("shared-signed", "2") == ["shared-signed", "2", "432,000", "2.315 ± 0.007"]
+
+
+def test_rates_that_were_searched_for_fine_tuning_are_shown(tmp_path):
+    for model, given in (("standard", 2e-4), ("shared", 4e-4)):
+        recipe = made.task_record(tmp_path / "tasks", "mrpc", model, 1, 20)["recipe"]
+        recipe["optimizer"]["learning_rates"] = [given]
+        made.task_record(tmp_path / "tasks", "mrpc", model, 1, 20, recipe=recipe)
+        for rate in ("0.0001", "0.0002", "0.0004-from-2"):
+            made.write(tmp_path / "tasks" / "mrpc" / model / f"search-{rate}" / "record.json", {"primary": 1.0})
+    found = gather([tmp_path])
+    assert found.notes == []
+    (table,) = tuned_rates_tables(found["finetuning"], found.searched)
+    assert table.rows == [["MRPC (pocket)", "0.0002", "0.0004, at the edge"]]
+    assert "Of 0.0001, 0.0002, 0.0004, tried once each" in table.notes[0]
+    assert "1 of 2 lie at the edge" in table.notes[0]
+    assert tuned_rates_tables(found["finetuning"], {}) == []

@@ -6,9 +6,10 @@ from typing import Any
 
 from triune.evaluation.significance import ALPHA
 from triune.report.tables import Table
+from triune.report.unigram import unigram_note, unigram_of
 
 _RATE = "optimizer.learning_rate="  # in what a variant sets: its rate is not searched
-HARDLY = 0.2  # nats below the unigram entropy
+HARDLY = 0.2  # nats below what word frequencies give
 
 
 def ablation_tables(record: dict[str, Any], rates: Mapping[str, float] | None = None) -> list[Table]:
@@ -27,10 +28,10 @@ def ablation_tables(record: dict[str, Any], rates: Mapping[str, float] | None = 
             f"Masked-LM loss in nats after {record['steps']:,} steps ({record['tokens']:,} tokens), "
             f"{'mean ± standard deviation over ' if len(seeds) > 1 else ''}{len(seeds)} "
             f"{'seeds' if len(seeds) > 1 else 'seed'}; same text, order and masks for all"
-            f"{_on_rates(record, rates)}. Unigram entropy: {record['unigram_entropy']:.3f}. So short a "
+            f"{_on_rates(record, rates)}. {unigram_note([record])} So short a "
             "training shows how fast a variant learns, not where it ends.",
-            f"p: paired t test over seeds against {_compared_with(record, several)}, corrected for all variants; a "
-            f"difference is shown below {ALPHA} (†)."
+            f"p: t test over seeds against {_compared_with(record, several)} (how much is chance is taken from all "
+            f"variants together), corrected for all of them; a difference is shown below {ALPHA} (†)."
             if len(seeds) > 1
             else "One seed: no significance can be told.",
         ],
@@ -62,9 +63,9 @@ def ablation_tables(record: dict[str, Any], rates: Mapping[str, float] | None = 
         if record.get("file"):
             table.sources |= {(number, 2): runs, (number, 3): runs}
             table.sources |= {(number, column): (record["file"],) for column in (4, 5)}
-    if stuck := [one["name"] for one in variants if one["validation_loss"] > record["unigram_entropy"] - HARDLY]:
+    if stuck := [one["name"] for one in variants if one["validation_loss"] > unigram_of(record) - HARDLY]:
         table.notes.append(
-            f"Less than {HARDLY} nats below the unigram entropy, these have learnt hardly more than word frequencies, "
+            f"Less than {HARDLY} nats below what word frequencies give, these have learnt hardly more, "
             f"and their order says nothing: {', '.join(stuck)}."
         )
     return [table]

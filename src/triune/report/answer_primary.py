@@ -1,4 +1,4 @@
-"""The comparison that is named beforehand, so that none of the many others can be picked in its place afterwards."""
+"""The comparison that is always made, so that none of the many others can be picked in its place afterwards."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,6 +45,11 @@ class Measure:
     def figure(self, value: float, sign: str = "+") -> str:
         return f"{value:{sign}.{self.digits}f}".replace("-", "−")
 
+    def by_pretraining(self, pair: tuple[str, str]) -> str:
+        """The difference in each."""
+        a, b = (self.values[label] for label in pair)
+        return ", ".join(self.figure(its - base) for base, its in zip(a, b, strict=True))
+
     @property
     def effect(self) -> str:
         return f"{self.figure(self.difference.effect)} {self.unit}"
@@ -81,8 +86,9 @@ def primary_statement(found: Gathered) -> Statement | None:
     if known is None:
         return None
     text = (
-        f"Named beforehand: {known.pair[1]} against {known.pair[0]} on validation loss and on the mean score, t tests "
-        "over pre-trainings, corrected for the two (Holm; intervals are not); all other comparisons are secondary."
+        f"Always made, whatever the records show: {known.pair[1]} against {known.pair[0]} on validation loss and on "
+        "the mean score, t tests over pre-trainings, corrected for the two (Holm; intervals are not); all other "
+        "comparisons are secondary."
     )
     if found.waits_for:
         text += f" So far, not tested yet ({found.waits_for}):"
@@ -127,8 +133,10 @@ def primary_tables(found: Gathered) -> list[Table]:
             row += _cells(one, label, known.pair[0])
         table.columns += [f"{one.what}, {one.unit}", f"− {known.pair[0]}"]
         if found.waits_for is None:
-            p = f"p {p_value(one.p)} after Holm's method for both measures"
-            table.notes.append(f"{one.what}: {known.pair[1]} − {known.pair[0]} {one.effect}{one.interval}, {p}.")
+            table.notes.append(
+                f"{one.what}: {known.pair[1]} − {known.pair[0]} {one.effect}{one.interval}, p {p_value(one.p)} after "
+                f"Holm's method for both measures; by pre-training {one.by_pretraining(known.pair)}."
+            )
         if one.remark:
             table.notes.append(one.remark)
     table.notes.insert(
@@ -189,7 +197,7 @@ def _score(found: Gathered, pair: tuple[str, str]) -> Measure | None:
     measure = _measure(what, "points", 2, True, over, values, used, pair)
     if measure is not None:
         titles = [task_name([one for one in used if one["task"] == task]) for task in tasks]
-        measure.remark = _hangs_on(titles, (by_task[pair[1]] - by_task[pair[0]]).mean(axis=1), measure)
+        measure.remark = _hangs_on(titles, by_task[pair[1]] - by_task[pair[0]], measure)
     return measure
 
 
@@ -199,17 +207,21 @@ def _by_pretraining(records: Sequence[Record], groups: Sequence[int]) -> list[fl
 
 
 def _hangs_on(titles: Sequence[str], differences: np.ndarray, measure: Measure) -> str:
-    """Said of a mean difference whose sign is that of one task: without it, the others have the other sign."""
+    """Said of a mean difference whose sign is that of one task: without it, the others have the other sign.
+
+    `differences` has one row a task, one column a pre-training.
+    """
     if len(titles) < 3:
         return ""
-    without = (differences.sum() - differences) / (len(titles) - 1)
-    most = int(np.abs(without - differences.mean()).argmax())
-    if without[most] * differences.mean() >= 0:
+    without = (differences.sum(axis=0) - differences) / (len(titles) - 1)
+    most = int(np.abs(without.mean(axis=1) - differences.mean()).argmax())
+    left = without[most].mean()
+    if left * differences.mean() >= 0:
         return ""
-    left = f"{measure.figure(without[most])} {measure.unit}"
+    each = ", ".join(map(measure.figure, without[most]))
     return (
-        f"The sign of that difference hangs on one task: without {titles[most]} it is {left} (seen afterwards, not "
-        "tested)."
+        f"The sign of that difference hangs on one task: without {titles[most]} it is {measure.figure(left)} "
+        f"{measure.unit} (by pre-training {each}; seen afterwards, not tested)."
     )
 
 

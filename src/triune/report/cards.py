@@ -15,6 +15,7 @@ from triune.report.gather import Gathered
 from triune.report.scores import concerns, mean_and_spread, subset_text
 from triune.report.tables import Table, markdown_text
 from triune.report.task_name import POCKET_NOTE, is_pocket, task_name
+from triune.report.unigram import unigram_of
 from triune.version import __version__
 
 Record = dict[str, Any]
@@ -145,8 +146,7 @@ def training_section(runs: list[Record], text: str) -> str:
             f"- Recipe: {training['sequences']} sequences of {recipe['data']['block_length']} tokens a step, learning "
             f"rate {optimizer['learning_rate']:g} ({optimizer['schedule']}), weight decay "
             f"{optimizer['weight_decay']:g}, {training['precision']}, on {markdown_text(str(run['device']))}.",
-            f"- Validation loss: {losses}, in nats; who knows only word frequencies has {run['unigram_entropy']:.3f} "
-            "or more (unigram entropy).",
+            f"- Validation loss: {losses}, in nats; word frequencies alone give {unigram_of(run):.3f}.",
         ]
     )
 

@@ -21,6 +21,7 @@ def pretraining_conditions(runs: Sequence[Record], pocket: bool) -> Table:
     tokens = paper.FIGURE_2["steps"] * training.sequences * theirs.data.block_length
     conditions: list[Condition] = [
         ("text", lambda run: _text(run, pocket), "books and English Wikipedia, 3.2 billion tokens"),
+        ("text of the validation loss", _scored, NOT_SAID),
         ("tokens seen", lambda run: f"{run['tokens']:,}", f"{tokens:,.0f}"),
         ("steps", lambda run: f"{run['steps']:,}", f"{paper.FIGURE_2['steps']:,}"),
         ("sequences a step × tokens", _sequences, f"{training.sequences} × {theirs.data.block_length}"),
@@ -150,6 +151,12 @@ def _task_data(record: Record, pocket: bool) -> str:
     if pocket:
         return "made-up pocket tasks"
     return "part of the official splits" if record["subset"] else "whole official splits"
+
+
+def _scored(run: Record) -> str:
+    training = run["recipe"]["training"]
+    where = "spread over" if training.get("evaluate_from") == "whole" else "the first of"
+    return f"{training['evaluate_blocks']:,} blocks at most, {where} the held-out text"
 
 
 def _sequences(run: Record) -> str:

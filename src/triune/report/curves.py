@@ -6,6 +6,7 @@ from pathlib import Path
 from triune.errors import TriuneError
 from triune.report.colours import COLOURS
 from triune.report.drawing import pyplot, save_figure
+from triune.report.unigram import unigram_of
 from triune.training.run_folder import metrics_of, recipe_of, summary_of
 
 
@@ -14,7 +15,7 @@ def draw_curves(runs: Sequence[Path], out: Path) -> None:
     if out.suffix not in (".svg", ".png", ".pdf"):
         raise TriuneError(f"'{out}': figures are written as .svg, .png or .pdf")
     figure, axes = pyplot().subplots(figsize=(7.5, 4.5), layout="constrained")
-    entropy = None
+    unigram = None
     for number, run in enumerate(runs):
         rows = metrics_of(run)
         operator = recipe_of(run).model.operator
@@ -27,9 +28,9 @@ def draw_curves(runs: Sequence[Path], out: Path) -> None:
                     *zip(*points, strict=True), style, color=colour, markersize=3, lw=1.2, label=f"{label}, {what}"
                 )
         if (run / "summary.json").is_file():
-            entropy = summary_of(run)["unigram_entropy"]
-    if entropy is not None:
-        axes.axhline(entropy, color="0.5", lw=0.8, ls=":", label="unigram entropy of the text")
+            unigram = unigram_of(summary_of(run))
+    if unigram is not None:
+        axes.axhline(unigram, color="0.5", lw=0.8, ls=":", label="word frequencies alone")
     axes.set_xlabel("tokens seen")
     axes.set_ylabel("masked-LM loss (nats)")
     axes.legend(fontsize="small", ncols=2)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -70,6 +71,7 @@ _KEYS = {
 }
 # Folders that hold models, tokenizers, blocks or data are known by these files in them, and are not looked into.
 _NO_RECORDS = ("config.json", "tokenizer.json", "manifest.json", "seal.json", POCKET)
+_SEARCH = re.compile(r"search-(.+?)(?:-from-\d+)?")
 _NAME = (str, int, float)  # what tells records apart
 _BESIDE = (SUMMARY, SCORES, "records.json")  # read with the record that they belong to, or made from records
 
@@ -82,6 +84,8 @@ class Gathered:
     pocket: bool = False  # the data are those of the generated world
     # Folders with (label, seed) of pre-trainings and (task, label, seed) of fine-tunings that ended in no finite loss.
     diverged: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    # Rates that were tried before fine-tuning, by task and model.
+    searched: dict[tuple[str, str], set[float]] = field(default_factory=dict)
 
     def __getitem__(self, study: str) -> list[Record]:
         return self.studies[study]
@@ -209,6 +213,10 @@ def _take(path: Path, file: str, found: Gathered) -> None:
         return
     record = _read(path, file, found)
     study = _study(path, record)
+    if record is not None and (searched := _searched_rate(path)) is not None:  # no result, nor what diverged in it
+        task, model = path.resolve().parts[-4:-2]
+        found.searched.setdefault((task, model), set()).add(searched)
+        return
     if path.name == planned.FILE and study != planned.STUDY:
         raise TriuneError(f"'{path}' is not the plan of a study: remove it, and `triune reproduce` writes it again")
     if record is None or study is None:
@@ -229,6 +237,15 @@ def _take(path: Path, file: str, found: Gathered) -> None:
     _check_form(study, record, path)
     label = {"label": path.resolve().parent.parent.name} if study == "rates" else {}
     found[study].append({**record, **label, "study": study, "file": file, "folder": str(path.parent.resolve())})
+
+
+def _searched_rate(path: Path) -> float | None:
+    """Of a run that was made to find a rate of fine-tuning: its folder is called by it."""
+    found = _SEARCH.fullmatch(path.parent.name)
+    try:
+        return float(found.group(1)) if found and path.name == RECORD else None
+    except ValueError:
+        return None
 
 
 def _is_of_search(path: Path) -> bool:
@@ -303,7 +320,7 @@ def _study(path: Path, record: Record | None) -> str | None:
     named = record.get("study")
     if isinstance(named, str) and named in _NEEDED:
         return named
-    if path.name == RECORD and path.parent.name.startswith("seed-"):  # a search is no result, nor what diverged in it
+    if path.name == RECORD and path.parent.name.startswith("seed-"):
         return "finetuning"
     return None
 

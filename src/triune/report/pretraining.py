@@ -8,6 +8,7 @@ from typing import Any
 
 from triune.errors import TriuneError, one_line
 from triune.report.tables import Table
+from triune.report.unigram import unigram_note, unigram_of
 from triune.training.run_folder import metrics_of, summary_of
 
 Record = dict[str, Any]
@@ -46,13 +47,11 @@ def pretraining_table(runs: Sequence[Path]) -> Table:
 
 
 def runs_table(records: Sequence[Record]) -> Table:
-    entropies = list(dict.fromkeys(f"{one['unigram_entropy']:.3f}" for one in records))
     table = Table(
         "Pre-training (Figure 2)",
         ["model", "parameters", "tokens", "training loss", "validation loss", "below unigram", "seconds"],
         notes=[
-            f"Unigram entropy of the text: {' or '.join(entropies)} nats; a model that knows only word frequencies "
-            f"cannot go below it. {_seeds(records)}",
+            f"{unigram_note(records)} {_seeds(records)}",
             "Seconds are by the clock, whatever else ran on the machine: `triune bench step` measures speed.",
         ],
     )
@@ -68,7 +67,7 @@ def runs_table(records: Sequence[Record]) -> Table:
             f"{record['tokens']:,}",
             f"{record['train_loss']:.3f}",
             f"{record['validation_loss']:.3f}",
-            f"{record['unigram_entropy'] - record['validation_loss']:.3f}",
+            f"{unigram_of(record) - record['validation_loss']:.3f}",
             f"{record['seconds']:.0f}",
         ]
         if record.get("file"):
@@ -87,7 +86,7 @@ def runs_table(records: Sequence[Record]) -> Table:
 
 def _add_mean(table: Table, label: str, runs: list[Record]) -> None:
     """A row with mean ± standard deviation over the seeds of one model."""
-    below = [run["unigram_entropy"] - run["validation_loss"] for run in runs]
+    below = [unigram_of(run) - run["validation_loss"] for run in runs]
     losses = [[run[name] for run in runs] for name in ("train_loss", "validation_loss")]
     row = [f"{label}, mean of {len(runs)} seeds", f"{runs[0]['parameters']:,}", f"{runs[0]['tokens']:,}"]
     row += [f"{mean(values):.3f} ± {stdev(values):.3f}" for values in (*losses, below)]

@@ -7,6 +7,7 @@ from typing import Any
 from triune.report.ablations import HARDLY
 from triune.report.gather import Gathered
 from triune.report.tables import Table
+from triune.report.unigram import unigram_of
 
 Record = dict[str, Any]
 
@@ -44,7 +45,7 @@ def rates_table(records: Sequence[Record], planned: Sequence[float] = ()) -> Tab
             if best in (min(losses), max(losses)) and len(losses) > 1:
                 chosen += ", at the edge"
                 at_edge.append(label)
-            if losses[best] > by_rate[best]["unigram_entropy"] - HARDLY:
+            if losses[best] > unigram_of(by_rate[best]) - HARDLY:
                 stuck.append(label)
         table.rows.append([label, *(_shown(losses.get(rate)) for rate in grid), chosen])
     if at_edge:
@@ -54,8 +55,8 @@ def rates_table(records: Sequence[Record], planned: Sequence[float] = ()) -> Tab
         )
     if stuck:
         table.notes.append(
-            f"Less than {HARDLY} nats below the unigram entropy at every rate, these had learnt hardly more than word "
-            f"frequencies when the search ended, and their rate is little more than chance: {', '.join(stuck)}."
+            f"Less than {HARDLY} nats below what word frequencies give at every rate, these had learnt hardly more "
+            f"when the search ended, and their rate is little more than chance: {', '.join(stuck)}."
         )
     return table
 

@@ -9,6 +9,7 @@ from triune.report.charts import Bar, Chart, Series, as_count, as_percent, bar_c
 from triune.report.gather import Gathered
 from triune.report.noise import GAUSSIAN, KIND_TITLES
 from triune.report.tables import Table
+from triune.report.unigram import unigram_of
 
 Record = dict[str, Any]
 
@@ -34,7 +35,7 @@ def loss_chart(runs: Sequence[Record], found: Gathered) -> Chart:
         series,
         ("tokens seen", "masked-LM loss (nats)"),
         (as_count, lambda value: f"{value:.3g}"),
-        level=(runs[0]["unigram_entropy"], "unigram entropy of the text"),
+        level=(unigram_of(runs[0]), "word frequencies alone"),
         caption="Lines: training. Dashes with marks: validation. Dotted: what word frequencies alone would reach.",
     )
 

@@ -26,6 +26,7 @@ from triune.report.scores import comparison_table
 from triune.report.tables import Table
 from triune.report.times import time_tables
 from triune.report.transfer import transfer_tables
+from triune.report.tuned_rates import tuned_rates_tables
 
 Record = dict[str, Any]
 
@@ -110,6 +111,7 @@ def _table_1(found: Gathered) -> Section:
     if records:
         section.tables = [glue_table(records, found.comparisons), *primary_tables(found)]
         section.folded = _comparisons(found, records, "Tests behind the marks of Table 1")
+        section.folded += tuned_rates_tables(found["finetuning"], found.searched)
         section.conditions = finetuning_conditions(records, found.pocket, "paper-glue")
     return section
 

@@ -18,10 +18,17 @@ _ALL = {"versions?": {EACH: TEXT}}  # in the records of every study
 _RUN = dict.fromkeys(
     ("parameters", "steps", "tokens", "train_loss", "validation_loss", "unigram_entropy", "seconds"), NUMBER
 )
+_RUN["unigram_loss?"] = NUMBER
 _FORMS: dict[str, dict[str, Any]] = {
     "pretraining": _RUN,
     "variants": _RUN,
-    "rates": {"learning_rate": NUMBER, "validation_loss?": NUMBER, "unigram_entropy?": NUMBER, "steps?": NUMBER},
+    "rates": {
+        "learning_rate": NUMBER,
+        "validation_loss?": NUMBER,
+        "unigram_entropy?": NUMBER,
+        "unigram_loss?": NUMBER,
+        "steps?": NUMBER,
+    },
     "parameters": {
         "model": _MODEL,
         "heads": [TEXT],
@@ -121,6 +128,7 @@ _FORMS: dict[str, dict[str, Any]] = {
         "steps": NUMBER,
         "tokens": NUMBER,
         "unigram_entropy": NUMBER,
+        "unigram_loss?": NUMBER,
         "variants": [
             {
                 "name": TEXT,

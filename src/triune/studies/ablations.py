@@ -170,7 +170,7 @@ def write_ablations(
         "seeds": list(seeds),
         "steps": one["steps"],
         "tokens": one["tokens"],
-        "unigram_entropy": one["unigram_entropy"],
+        **{name: one[name] for name in ("unigram_entropy", "unigram_loss") if name in one},
         "device": one["device"],
         "variants": rows,
         "versions": versions(),

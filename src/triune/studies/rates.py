@@ -122,7 +122,12 @@ def _key(place: Place, written: Recipe, narrowed_to: Recipe | None) -> str:
 def run_rate(recipe: dict[str, Any], data: Path, folder: Path, identity: str) -> Record:
     """A short pre-training in a folder beside, of which the summary is kept; one that diverges loses the search."""
     beside = folder.with_name(f".{folder.name}")
-    record = {"study": STUDY, "identity": identity, "learning_rate": recipe["optimizer"]["learning_rate"]}
+    made_of = {
+        "recipe": recipe,
+        "data": run_folder.data_hashes(Blocks(data, "train")),
+        "versions": run_folder.versions(),
+    }
+    record = {"study": STUDY, "identity": identity, "learning_rate": recipe["optimizer"]["learning_rate"], **made_of}
     try:
         summary = run_pretraining(recipe, data, beside)
         record = {**{name: value for name, value in summary.items() if name != "run"}, **record}

@@ -19,6 +19,7 @@ from transformers.utils import logging
 from triune.benchmarks.ceilings import matmul_rate
 from triune.benchmarks.flops import training_flops_a_token
 from triune.data.blocks import Blocks
+from triune.data.frequencies import unigram_loss
 from triune.data.tokenizer import load_tokenizer
 from triune.errors import DivergedError, TriuneError
 from triune.files import write_text
@@ -30,7 +31,7 @@ from triune.training.callbacks import RunMetrics, StopOnNoNumber, StopOnRequest
 from triune.training.masking import Masking
 from triune.training.recipe import Recipe
 from triune.training.reporting import check_reporter
-from triune.training.stream import BlockStream, FirstBlocks
+from triune.training.stream import BlockStream, ValidationBlocks
 from triune.training.trainer import PretrainingTrainer
 
 
@@ -89,8 +90,8 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
 
 def summary_line(summary: dict[str, Any]) -> str:
     return (
-        f"{summary['run']}: validation loss {summary['validation_loss']:.3f} (unigram entropy of the text "
-        f"{summary['unigram_entropy']:.3f}) after {summary['tokens']:,} tokens, "
+        f"{summary['run']}: validation loss {summary['validation_loss']:.3f} (word frequencies alone "
+        f"{summary['unigram_loss']:.3f}) after {summary['tokens']:,} tokens, "
         f"{summary['tokens_per_second']:,.0f} tokens/s = {summary['tflops']:.3g} TFLOP/s, "
         f"{summary['share_of_matmul']:.0%} of the rate of a large matrix product"
     )
@@ -220,7 +221,7 @@ def _trainer(
         model=model,
         args=args,
         train_dataset=BlockStream(train, steps * part.sequences, part.seed),
-        eval_dataset=FirstBlocks(valid, part.evaluate_blocks),
+        eval_dataset=ValidationBlocks(valid, part.evaluate_blocks, spread=part.evaluate_from == "whole"),
         callbacks=[metrics, StopOnRequest(), no_number],
     )
     for unwanted in (PrinterCallback, ProgressCallback):
@@ -285,6 +286,7 @@ def _finish(
         "train_loss": metrics.last_loss,
         "validation_loss": metrics.validation[1],
         "unigram_entropy": train.manifest.unigram_entropy,
+        "unigram_loss": unigram_loss(train, trainer.eval_dataset.blocks, trainer.eval_dataset.indices),
         "pocket": train.manifest.pocket,
         "seconds": seconds,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",

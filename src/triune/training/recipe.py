@@ -84,6 +84,7 @@ class TrainingPart:
     log_every: int = 10
     evaluate_every: int = 100
     evaluate_blocks: int = 512  # of the validation split, at most
+    evaluate_from: Literal["start", "whole"] = "start"  # the first ones, or spread evenly over all of it
     checkpoint_every: int = 500
     checkpoints_kept: int = 2
     role_rate: Number = (
@@ -115,9 +116,11 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         described = dataclasses.asdict(self)
+        # These came when there were records already: where nothing is different, they stay those of the same recipe.
         if self.training.role_rate == 1:
-            # It came when there were records already: where nothing is different, they stay those of the same recipe.
             del described["training"]["role_rate"]
+        if self.training.evaluate_from == "start":
+            del described["training"]["evaluate_from"]
         return described
 
     def to_yaml(self) -> str:

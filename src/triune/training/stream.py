@@ -40,18 +40,24 @@ class BlockStream(Dataset):
         return int(self._order[position])
 
 
-class FirstBlocks(Dataset):
-    """The first blocks of the validation split, each always under the same mask."""
+class ValidationBlocks(Dataset):
+    """Some blocks of the validation split, each always under the same mask.
 
-    def __init__(self, blocks: Any, limit: int) -> None:
+    They are spread evenly over the whole of it, or, as in records of earlier versions, the first ones: those of a split
+    that is made of several texts may all be of one of them.
+    """
+
+    def __init__(self, blocks: Any, limit: int, spread: bool) -> None:
         self.blocks = blocks
-        self.count = min(limit, len(blocks))
+        count = min(limit, len(blocks))
+        self.indices = np.arange(count) * len(blocks) // max(count, 1) if spread else np.arange(count)
 
     def __len__(self) -> int:
-        return self.count
+        return len(self.indices)
 
-    def __getitems__(self, indices: list[int]) -> dict[str, torch.Tensor]:
-        return {**self.blocks.batch(indices), "examples": torch.tensor(indices)}
+    def __getitems__(self, positions: list[int]) -> dict[str, torch.Tensor]:
+        indices = self.indices[positions]
+        return {**self.blocks.batch(indices), "examples": torch.from_numpy(indices)}
 
 
 def already_a_batch(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
