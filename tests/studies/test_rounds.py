@@ -38,7 +38,7 @@ def arguments(tiny, tmp_path_factory):
         f"finetuning.recipe={folder / 'searched.yaml'}",
         "pretraining.seeds=2",
         f"pretraining.search={{learning_rates: [{', '.join(RATES)}], steps: 3, seconds: 1}}",
-        "pretraining.set=[training.log_every=1]",
+        "pretraining.set=[training.log_every=1, training.evaluate_from=whole]",
         f"ablations.variants=[{tiny.folder / 'variants.yaml'}, {folder / 'more.yaml'}]",
         "finetuning.seeds=3",
         "finetuning.tasks=[mrpc, mnli]",
@@ -72,6 +72,10 @@ def test_what_is_planned_is_written_for_the_report(whole):
     assert plan["tasks"] == ["mrpc", "mnli"]
     assert (plan["pretraining_seeds"], plan["finetuning_seeds"]) == (2, 3)
     assert plan["learning_rates"] == list(map(float, RATES))
+
+
+def test_models_are_looked_into_on_what_the_validation_loss_is_of(whole):
+    assert read(whole[0] / "inspect/shared.json")["source"] == "4 blocks spread over the validation text"
 
 
 def test_every_seed_has_a_run_of_its_own(whole):

@@ -233,12 +233,17 @@ def run_inspect(place: Place, done: Done) -> None:
     from triune.data.blocks import Blocks
     from triune.data.tokenizer import load_tokenizer
     from triune.evaluation.inspection import inspect_cell
+    from triune.training.recipe import load_recipe
+    from triune.training.stream import ValidationBlocks
 
     blocks = Blocks(place.blocks, "valid")
-    count = min(place.scale.inspect.texts, len(blocks))
+    part = load_recipe(place.scale.pretraining.recipe, place.scale.pretraining.set).training
+    spread = part.evaluate_from == "whole"  # as the validation loss
+    indices = ValidationBlocks(blocks, place.scale.inspect.texts, spread).indices
     tokenizer = load_tokenizer(blocks.tokenizer_folder)
-    texts = tokenizer.batch_decode(blocks.batch(list(range(count)))["input_ids"], skip_special_tokens=True)
-    source = f"the first {count} blocks of the validation text"
+    texts = tokenizer.batch_decode(blocks.batch(indices)["input_ids"], skip_special_tokens=True)
+    which = f"{len(indices)} blocks spread over" if spread else f"the first {len(indices)} blocks of"
+    source = f"{which} the validation text"
     cells = []
     [seed] = place.pretraining_seeds
     for record in inspect_records(place):
