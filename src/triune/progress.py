@@ -12,6 +12,11 @@ from triune.cells import Cell, Record
 Done = Callable[[Cell, Record, bool], None]
 
 
+def say(console: Console, text: str, style: str | None = None) -> None:
+    """As it is: paths may hold what looks like markup, and a line in a file is not folded."""
+    console.print(text, style=style, soft_wrap=True, markup=False, highlight=False)
+
+
 class Watch:
     """The whole is measured in expected seconds, so that a long cell counts for more than a short one."""
 
@@ -39,7 +44,7 @@ class Watch:
         self.bars.stop()
 
     def say(self, text: str) -> None:
-        self.bars.console.print(text, soft_wrap=True, markup=False, highlight=False)
+        say(self.bars.console, text)
 
     @contextmanager
     def stage(

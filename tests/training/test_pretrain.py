@@ -1,5 +1,6 @@
 """Pre-training through the real call and the real command."""
 
+import io
 import json
 import math
 import os
@@ -9,17 +10,21 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from rich.console import Console
 from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForMaskedLM, AutoTokenizer, TrainerState
 
 from tests.operators.test_registry import PLUGIN
 from tests.training.conftest import TINY
 from triune import TriuneError, operators
+from triune.data.prepare import prepare
 from triune.training import checkpoints, run_folder
-from triune.training.pretrain import pretrain
+from triune.training.callbacks import RunMetrics
+from triune.training.pretrain import pretrain, summary_line
 from triune.training.recipe import load_recipe, recipe_from_dict
 
 
@@ -168,6 +173,79 @@ def test_seconds_go_on_where_the_checkpoint_was(blocks, tmp_path):
     rows = [{**row, "elapsed": 1000.0 * row["step"]} for row in run_folder.metrics_of(tmp_path)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert 2000 < pretrain(recipe, blocks, tmp_path)["seconds"] < 3000
+
+
+def test_a_run_killed_after_its_last_step_is_finished_as_if_it_had_not_been(blocks, tmp_path):
+    recipe = tiny("training.steps=4", "training.checkpoint_every=2", "training.log_every=1")
+    before = pretrain(recipe, blocks, tmp_path)
+    shutil.rmtree(tmp_path / "model")
+    (tmp_path / "summary.json").unlink()
+    after = pretrain(recipe, blocks, tmp_path)
+    assert after["train_loss"] == before["train_loss"]
+    assert after["validation_loss"] == before["validation_loss"]
+    assert after["tokens_per_second"] > 0
+    assert "tokens/s" in summary_line(after)
+    json.loads((tmp_path / "summary.json").read_text(), parse_constant=pytest.fail)  # NaN is no JSON
+
+
+def test_speed_that_is_not_known_is_not_said():
+    known = {"run": "here", "validation_loss": 1.0, "unigram_loss": 2.0, "tokens": 128, "tokens_per_second": None}
+    assert summary_line(known) == "here: validation loss 1.000 (word frequencies alone 2.000) after 128 tokens"
+
+
+def test_the_validation_loss_does_not_depend_on_how_rows_are_batched(blocks, tmp_path):
+    """Short documents alone in their blocks: rows with few labels, which must not count as much as those with many."""
+    text = blocks.parent / "text.txt"
+    prepare(
+        text, blocks.parent / "tokenizer", tmp_path / "padded", 16, valid_fraction=0.2, workers=1, span_documents=False
+    )
+    losses = []
+    for rows in (8, 2, 1):
+        plain = ["data.span_documents=false", "model.hidden_dropout=0", "model.attention_dropout=0"]
+        recipe = tiny("training.steps=1", f"training.per_device={rows}", *plain)
+        losses.append(pretrain(recipe, tmp_path / "padded", tmp_path / str(rows))["validation_loss"])
+    assert losses == pytest.approx([losses[0]] * 3, abs=2e-6)
+
+
+def test_what_cannot_be_shared_leaves_no_run_folder(blocks, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(TriuneError, match="cannot be shared by 3 devices evenly"):
+        pretrain(tiny(), blocks, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_was_killed_while_it_was_opened_is_taken(blocks, tmp_path):
+    (tmp_path / ".run.json.1234").write_text("{")  # half of it
+    run_folder.open_run(tmp_path, tiny(), {})
+    (tmp_path / "recipe.yaml").unlink()
+    run_folder.open_run(tmp_path, tiny(), {})
+    assert load_recipe(str(tmp_path / "recipe.yaml")).to_dict() == tiny().to_dict()
+
+
+def test_names_of_runs_are_said_as_they_are(blocks, tmp_path):
+    run = tmp_path / ("a-long-name-" * 10) / "m[/x][bold]"
+    for _ in range(2):
+        lines = io.StringIO()
+        pretrain(tiny("training.steps=1"), blocks, run, console=Console(file=lines, width=40, force_terminal=True))
+    assert f"{run}: finished already, nothing to do" in lines.getvalue()
+
+
+def test_speed_leaves_out_evaluation_saving_and_the_first_steps(tmp_path, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("triune.training.callbacks.time.perf_counter", lambda: now)
+    metrics = RunMetrics(tmp_path, tokens_a_step=10, console=Console(quiet=True))
+    state, args = TrainerState(max_steps=4), SimpleNamespace(device=torch.device("cpu"))
+    metrics.on_train_begin(args, state, None)
+    for step, seconds in enumerate((100.0, 1.0, 1.0, 1.0), start=1):
+        metrics.on_step_begin(args, state, None)
+        now += seconds
+        state.global_step = step
+        metrics.on_log(args, state, None, {"loss": 1.0, "learning_rate": 1.0})
+        now += 50.0
+        (metrics.on_evaluate if step % 2 else metrics.on_save)(args, state, None)
+    metrics.on_train_end(args, state, None)
+    assert metrics.rates == [0.1, 10.0, 10.0, 10.0]
+    assert metrics.tokens_per_second() == 10.0
 
 
 def test_sigterm_saves_and_exits_cleanly(undisturbed, blocks, tmp_path):

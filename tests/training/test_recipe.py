@@ -85,11 +85,22 @@ def test_overrides():
         ("learning_rate=1", "not PART.KEY=VALUE"),
         ("optimizer.learning_rate", "not PART.KEY=VALUE"),
         ("optimizer.learning_rate=fast", "learning_rate"),
-        ("optimizer.learning_rate=-1", "must be positive"),
+        ("optimizer.learning_rate=-1", "must be a positive number, not -1"),
+        ("optimizer.learning_rate=.nan", "must be a positive number, not nan"),
+        ("optimizer.epsilon=-1", "optimizer.epsilon must be a number from 0 up, not -1"),
+        ("optimizer.weight_decay=-1", "optimizer.weight_decay must be a number from 0 up"),
+        ("optimizer.clip=.nan", "optimizer.clip must be a number from 0 up"),
+        ("optimizer.betas=[0, 1]", "two numbers from 0 up to 1"),
+        ("optimizer.betas=[true, 0.9]", "two numbers"),
+        ("optimizer.betas=[a, b]", "two numbers"),
+        ("model.hidden_dropout=2", "model.hidden_dropout is a share from 0 up to 1, not 2"),
+        ("model.heads=0", "model.heads must be at least 1, not 0"),
         ("optimizer.betas=[0.9]", "two numbers"),
         ("optimizer.schedule=step", "schedule"),
         ("masking.ratio=1.5", "between 0 and 1"),
-        ("training.steps=0", "must be positive"),
+        ("training.steps=0", "must be a positive number"),
+        ("training.seed=-1", "training.seed must be a whole number from 0"),
+        ("training.evaluate_blocks=0", "training.evaluate_blocks must be at least 1, not 0"),
         ("training.sequences=-3", "at least 1"),
         ("data.block_length=[", "not valid YAML"),
         ("model.operator_settings=null", "'model.operator_settings' is null; for nothing write {}"),
@@ -127,3 +138,9 @@ def test_unknown_recipe_lists_those_there_are():
         load_recipe("poket")
     with pytest.raises(TriuneError, match="does not exist"):
         load_recipe("nowhere.yaml")
+
+
+def test_endless_epochs_are_refused_and_a_beta_may_be_zero():
+    with pytest.raises(TriuneError, match="must be a positive number"):
+        load_recipe("pocket", ["training.steps=null", "training.epochs=.inf"])
+    assert load_recipe("pocket", ["optimizer.betas=[0, 0.9]"]).optimizer.betas == [0, 0.9]

@@ -68,6 +68,8 @@ def _shorten(value: Any, roots: Sequence[str]) -> Any:
         return {key: _shorten(inner, roots) for key, inner in value.items()}
     if isinstance(value, list):
         return [_shorten(inner, roots) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such number, and a browser would refuse the whole
     if isinstance(value, str):
         for root in roots:
             if value.startswith(f"{root}/"):
@@ -82,8 +84,6 @@ def _slim(value: Any, file: str) -> Any:
         if len(value) > LONGEST:
             return f"… {len(value):,} values, in {file}"
         return [_slim(inner, file) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # JSON has no such number, and a browser would refuse the whole
     return value
 
 

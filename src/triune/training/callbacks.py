@@ -26,7 +26,8 @@ class RunMetrics(TrainerCallback):
         self.progress: Progress | None = None
         self.last_loss = float("nan")
         self.validation: tuple[int, float] | None = None  # (step, loss) of the latest evaluation
-        self.spans: list[tuple[int, float]] = []  # (steps, seconds) between two logs without evaluation or saving
+        self.rates: list[float] = []  # tokens a second between two logs without evaluation or saving
+        self._rates_before: list[float] = []  # those of before a restart
         self._mark: tuple[int, float] | None = None
         self._began = time.perf_counter()
 
@@ -35,9 +36,11 @@ class RunMetrics(TrainerCallback):
         """Of training up to now, with those before a restart."""
         return time.perf_counter() - self._began
 
-    def begin(self, seconds: float) -> None:
-        """Training begins now, or goes on where so many seconds had been spent."""
-        self._began = time.perf_counter() - seconds
+    def begin(self, rows: list[dict[str, Any]]) -> None:
+        """Training begins now, or goes on after what was logged before."""
+        self._began = time.perf_counter() - max((float(row.get("elapsed", 0.0)) for row in rows), default=0.0)
+        self._rates_before = [row["tokens_per_second"] for row in rows if "tokens_per_second" in row]
+        self.last_loss = next((row["loss"] for row in reversed(rows) if "loss" in row), self.last_loss)
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -46,7 +49,7 @@ class RunMetrics(TrainerCallback):
         if not state.is_world_process_zero:
             return
         self.progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),  # a path may look like markup
             BarColumn(),
             TextColumn("{task.completed}/{task.total} steps"),
             TextColumn("{task.fields[figures]}"),
@@ -96,8 +99,8 @@ class RunMetrics(TrainerCallback):
         before, self._mark = self._mark, (step, now)
         if before is None or step == before[0]:
             return None
-        self.spans.append((step - before[0], now - before[1]))
-        return self.tokens_a_step * (step - before[0]) / (now - before[1])
+        self.rates.append(self.tokens_a_step * (step - before[0]) / (now - before[1]))
+        return self.rates[-1]
 
     def _pause(self, *args: Any, **kwargs: Any) -> None:
         """Evaluation and saving are no training: the next span starts after them."""
@@ -120,8 +123,8 @@ class RunMetrics(TrainerCallback):
             self.progress.stop()
 
     def tokens_per_second(self) -> float | None:
-        """The median over spans, the first left out: it holds compilation and warming up."""
-        rates = sorted(self.tokens_a_step * steps / seconds for steps, seconds in self.spans[1:] or self.spans)
+        """The median, the first left out: it holds compilation and warming up. None of a run without two logs."""
+        rates = sorted(self.rates[1:] or self.rates or self._rates_before)
         return rates[len(rates) // 2] if rates else None
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from triune.training.recipe_files import Number, parts_from_dict, read_parts
+from triune.training.recipe_files import Number, check_dropouts, check_optimizer, parts_from_dict, read_parts
 
 
 def _check_rates(name: str, rates: list) -> None:
@@ -37,9 +37,7 @@ class ModelPart:
         return {name: value for name, value in named.items() if value is not None}
 
     def validate_dropouts(self) -> None:
-        for name in ("hidden_dropout", "attention_dropout", "classifier_dropout"):
-            if not 0 <= (getattr(self, name) or 0) < 1:
-                raise ValueError(f"model.{name} is a share from 0 up to 1, not {getattr(self, name)}")
+        check_dropouts(self, ("hidden_dropout", "attention_dropout", "classifier_dropout"))
 
 
 @strict
@@ -71,13 +69,7 @@ class OptimizerPart:
         if not self.learning_rates:
             raise ValueError("optimizer.learning_rates needs at least one rate")
         _check_rates("optimizer.learning_rates", self.learning_rates)
-        if not 0 <= self.warmup < 1:
-            raise ValueError(f"optimizer.warmup is a share of the steps between 0 and 1, not {self.warmup}")
-        if len(self.betas) != 2 or not all(isinstance(beta, float) and 0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"optimizer.betas must be two numbers from 0 up to 1, not {self.betas}")
-        for name in ("weight_decay", "epsilon", "clip"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"optimizer.{name} must be a number from 0 up, not {getattr(self, name)}")
+        check_optimizer(self)
 
 
 @strict

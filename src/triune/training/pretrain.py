@@ -26,6 +26,7 @@ from triune.files import write_text
 from triune.kernels import dispatch
 from triune.models.configuration import TriuneConfig
 from triune.models.heads import TriuneForMaskedLM
+from triune.progress import say
 from triune.training import checkpoints, run_folder
 from triune.training.callbacks import RunMetrics, StopOnNoNumber, StopOnRequest
 from triune.training.masking import Masking
@@ -47,6 +48,7 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
     # Mistakes are found before there is a run folder, which would belong to the wrong recipe.
     dispatch.choose(recipe.training.attention)
     config, steps = model_config(recipe, train), _steps(recipe, len(train))
+    _share(recipe, _devices())
     is_first = int(os.environ.get("RANK", "0")) == 0
     if is_first:
         run_folder.open_run(run, recipe, run_folder.data_hashes(train))
@@ -54,7 +56,7 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
         if "diverged" in (summary := run_folder.summary_of(run)):  # as a study wrote it
             raise DivergedError(f"{run}: {summary['diverged']}; remove the folder to try again", summary["diverged"])
         if is_first:
-            console.print(f"{run}: finished already, nothing to do")
+            say(console, f"{run}: finished already, nothing to do")
         return summary
 
     if recipe.training.compile:
@@ -67,11 +69,11 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
     resume = checkpoints.newest_whole(run, damaged)
     if is_first:
         for line in damaged:
-            console.print(f"warning: {line}", style="yellow")
+            say(console, f"warning: {line}", style="yellow")
         _announce(console, recipe, trainer, model, steps, resume)
         run_folder.forget_after(run, int(resume.name.removeprefix(checkpoints.PREFIX)) if resume else 0)
     trainer.accelerator.wait_for_everyone()
-    metrics.begin(run_folder.seconds_of(run) if resume else 0.0)
+    metrics.begin(run_folder.metrics_of(run) if resume and (run / run_folder.METRICS).is_file() else [])
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
 
     if (broken := no_number.seen_at or trainer.broken_at) is not None:
@@ -81,18 +83,23 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
         raise DivergedError(f"training stopped at step {broken}: the loss is not a finite number; {last}", short)
     if trainer.state.global_step < steps:
         if is_first:
-            console.print(
-                f"{run}: stopped at step {trainer.state.global_step} of {steps} and saved; start again to go on"
+            say(
+                console,
+                f"{run}: stopped at step {trainer.state.global_step} of {steps} and saved; start again to go on",
             )
         return {"run": str(run), "stopped": trainer.state.global_step, "steps": steps}
     return _finish(recipe, trainer, metrics, train, run)
 
 
 def summary_line(summary: dict[str, Any]) -> str:
+    said = f"{summary['run']}: validation loss {summary['validation_loss']:.3f}"
+    if "unigram_loss" in summary:  # not of runs of earlier versions
+        said += f" (word frequencies alone {summary['unigram_loss']:.3f})"
+    said += f" after {summary['tokens']:,} tokens"
+    if summary["tokens_per_second"] is None:
+        return said
     return (
-        f"{summary['run']}: validation loss {summary['validation_loss']:.3f} (word frequencies alone "
-        f"{summary['unigram_loss']:.3f}) after {summary['tokens']:,} tokens, "
-        f"{summary['tokens_per_second']:,.0f} tokens/s = {summary['tflops']:.3g} TFLOP/s, "
+        f"{said}, {summary['tokens_per_second']:,.0f} tokens/s = {summary['tflops']:.3g} TFLOP/s, "
         f"{summary['share_of_matmul']:.0%} of the rate of a large matrix product"
     )
 
@@ -140,6 +147,10 @@ def _steps(recipe: Recipe, blocks: int) -> int:
     return steps
 
 
+def _devices() -> int:
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def _share(recipe: Recipe, devices: int) -> tuple[int, int]:
     """Sequences at once on a device, and how often that is accumulated."""
     part = recipe.training
@@ -174,7 +185,7 @@ def _trainer(
     console: Console,
 ) -> tuple[PretrainingTrainer, RunMetrics, StopOnNoNumber]:
     part, optimizer = recipe.training, recipe.optimizer
-    at_once, accumulated = _share(recipe, int(os.environ.get("WORLD_SIZE", "1")))
+    at_once, accumulated = _share(recipe, _devices())
     args = TrainingArguments(
         output_dir=str(run),
         max_steps=steps,
@@ -240,13 +251,14 @@ def _announce(
             f"attention {model.attention_core.name}, feed-forward {model.feed_forward_core.name}, "
             f"norm {model.norm_core.name}"
         )
-    console.print(
+    say(
+        console,
         f"{recipe.model.operator}: {model.num_parameters():,} parameters, {steps:,} steps of {part.sequences} "
         f"sequences of {recipe.data.block_length} tokens ({shared}); {trainer.args.device.type}, {part.precision}, "
-        f"{cores}, {'compiled' if part.compile else 'not compiled'}"
+        f"{cores}, {'compiled' if part.compile else 'not compiled'}",
     )
     if resume:
-        console.print(f"going on from {resume.name}")
+        say(console, f"going on from {resume.name}")
 
 
 def _speed(recipe: Recipe, trainer: PretrainingTrainer, metrics: RunMetrics, blocks: Blocks) -> dict[str, Any]:

@@ -1,13 +1,14 @@
 """Recipes: typed, validated YAML that states every value of a pre-training run."""
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import yaml
 from huggingface_hub.dataclasses import strict
 
-from triune.training.recipe_files import Number, parts_from_dict, read_parts
+from triune.training.recipe_files import Number, check_dropouts, check_optimizer, parts_from_dict, read_parts
 
 
 @strict
@@ -24,6 +25,12 @@ class ModelPart:
     mask_diagonal: bool = False  # no token attends to itself
     hidden_dropout: Number = 0.1
     attention_dropout: Number = 0.1
+
+    def validate_values(self) -> None:
+        for name in ("layers", "width", "heads", "feed_forward"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"model.{name} must be at least 1, not {getattr(self, name)}")
+        check_dropouts(self, ("hidden_dropout", "attention_dropout"))
 
 
 @strict
@@ -61,12 +68,9 @@ class OptimizerPart:
     clip: Number = 1.0  # of the gradient's norm; 0 is off
 
     def validate_values(self) -> None:
-        if self.learning_rate <= 0:
-            raise ValueError(f"optimizer.learning_rate must be positive, not {self.learning_rate}")
-        if not 0 <= self.warmup < 1:
-            raise ValueError(f"optimizer.warmup is a share of the steps between 0 and 1, not {self.warmup}")
-        if len(self.betas) != 2 or not all(isinstance(beta, float) and 0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"optimizer.betas must be two numbers from 0 up to 1, not {self.betas}")
+        if not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"optimizer.learning_rate must be a positive number, not {self.learning_rate}")
+        check_optimizer(self)
 
 
 @strict
@@ -94,11 +98,14 @@ class TrainingPart:
     def validate_length(self) -> None:
         if (self.epochs is None) == (self.steps is None):
             raise ValueError("give one of training.epochs and training.steps")
-        for name in ("sequences", "per_device", "log_every", "evaluate_every", "checkpoint_every", "checkpoints_kept"):
+        counts = ("sequences", "per_device", "log_every", "evaluate_every", "evaluate_blocks")
+        for name in (*counts, "checkpoint_every", "checkpoints_kept"):
             if getattr(self, name) < 1:
                 raise ValueError(f"training.{name} must be at least 1, not {getattr(self, name)}")
-        if (self.epochs or self.steps or 0) <= 0:
-            raise ValueError("training.epochs or training.steps must be positive")
+        if not 0 < (self.epochs or self.steps or 0) < math.inf:
+            raise ValueError("training.epochs or training.steps must be a positive number")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"training.seed must be a whole number from 0 up to 2^32, not {self.seed}")
 
     def validate_role_rate(self) -> None:
         if not 0 <= self.role_rate < float("inf"):

@@ -1,5 +1,7 @@
 """Recipes on disk: YAML in typed parts, with overrides; whatever is unknown or of the wrong type is one clear line."""
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -11,6 +13,24 @@ from triune.errors import TriuneError, did_you_mean, one_line
 Number = float | int
 Parts = dict[str, type]
 NOTHING = {dict: "{}", list: "[]"}
+
+
+def check_optimizer(part: Any) -> None:
+    """What the optimisers of all recipes have in common."""
+    if not 0 <= part.warmup < 1:
+        raise ValueError(f"optimizer.warmup is a share of the steps between 0 and 1, not {part.warmup}")
+    numbers = all(isinstance(beta, Number) and not isinstance(beta, bool) for beta in part.betas)
+    if len(part.betas) != 2 or not numbers or not all(0 <= beta < 1 for beta in part.betas):
+        raise ValueError(f"optimizer.betas must be two numbers from 0 up to 1, not {part.betas}")
+    for name in ("weight_decay", "epsilon", "clip"):
+        if not 0 <= getattr(part, name) < math.inf:
+            raise ValueError(f"optimizer.{name} must be a number from 0 up, not {getattr(part, name)}")
+
+
+def check_dropouts(part: Any, names: Sequence[str]) -> None:
+    for name in names:
+        if not 0 <= (getattr(part, name) or 0) < 1:
+            raise ValueError(f"model.{name} is a share from 0 up to 1, not {getattr(part, name)}")
 
 
 def find_recipe(name: str, parts: Parts) -> Path:

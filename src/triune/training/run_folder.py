@@ -15,6 +15,7 @@ from triune.operators import with_operator_sources
 from triune.training.recipe import Recipe, recipe_from_dict
 from triune.version import __version__
 
+RECIPE = "recipe.yaml"
 METRICS = "metrics.jsonl"
 SUMMARY = "summary.json"
 MODEL = "model"
@@ -40,11 +41,13 @@ def open_run(run: Path, recipe: Recipe, data: dict[str, Any]) -> None:
             different = f"the source of the operator '{operator}' differs from what it was there"
         if different:
             raise TriuneError(f"run folder '{run}' belongs to another run ({different}): choose another --out")
-        return
-    if run.exists() and any(run.iterdir()):
-        raise TriuneError(f"'{run}' exists and is not a run folder: choose another --out")
-    write_text(run / "recipe.yaml", recipe.to_yaml())
-    write_text(run / "run.json", json.dumps({**described, "versions": versions(), "started": time.time()}, indent=2))
+    else:
+        if run.exists() and any(not path.name.startswith(".") for path in run.iterdir()):
+            raise TriuneError(f"'{run}' exists and is not a run folder: choose another --out")
+        started = {"versions": versions(), "started": time.time()}
+        write_text(run / "run.json", json.dumps({**described, **started}, indent=2))
+    if not (run / RECIPE).is_file():  # for people; a kill may have come between the two
+        write_text(run / RECIPE, recipe.to_yaml())
 
 
 def data_hashes(blocks: Blocks) -> dict[str, str]:
@@ -60,7 +63,7 @@ def identity_of(recipe: Recipe, data: dict[str, str]) -> str:
 
 def recipe_of(run: Path) -> Recipe:
     written = _read(run / "run.json")
-    if not isinstance(written, dict) or not isinstance(written.get("recipe"), dict):
+    if not isinstance(written.get("recipe"), dict):
         raise TriuneError(f"'{run / 'run.json'}' holds no recipe: it is not of a pre-training run")
     return recipe_from_dict(written["recipe"], str(run))
 
@@ -78,7 +81,10 @@ def metrics_of(run: Path) -> list[dict[str, Any]]:
         lines = (run / METRICS).read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise TriuneError(f"'{run}' is not a run folder: cannot read {METRICS} ({error.strerror})") from error
-    return [json.loads(line) for line in lines if line.endswith("}")]
+    try:
+        return [json.loads(line) for line in lines if line.endswith("}")]
+    except ValueError as error:
+        raise TriuneError(f"'{run / METRICS}' is damaged ({error}): run it again in another folder") from error
 
 
 def forget_after(run: Path, step: int) -> None:
@@ -88,19 +94,16 @@ def forget_after(run: Path, step: int) -> None:
         write_text(run / METRICS, "".join(json.dumps(row) + "\n" for row in kept))
 
 
-def seconds_of(run: Path) -> float:
-    """Of training, as far as the metrics go: what was lost after a checkpoint is not in it."""
-    rows = metrics_of(run) if (run / METRICS).is_file() else []
-    return max((float(row.get("elapsed", 0.0)) for row in rows), default=0.0)
-
-
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        read = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise TriuneError(f"cannot read '{path}': {error.strerror}") from error
     except ValueError as error:
         raise TriuneError(f"'{path}' is not valid JSON: {error}") from error
+    if not isinstance(read, dict):
+        raise TriuneError(f"'{path}' holds no JSON object: it is not of a pre-training run")
+    return read
 
 
 def _first_difference(before: dict[str, Any], now: dict[str, Any], where: str = "") -> str | None:

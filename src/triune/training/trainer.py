@@ -4,10 +4,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainingArguments
+from transformers import EvalPrediction, Trainer, TrainingArguments
 
 from triune.errors import TriuneError, one_line
 from triune.models.heads import IGNORED
@@ -22,7 +23,7 @@ class PretrainingTrainer(Trainer):
     def __init__(
         self, *, recipe: Recipe, masking: Masking, eval_masking: Masking, args: TrainingArguments, **kwargs: Any
     ) -> None:
-        super().__init__(args=args, **kwargs)
+        super().__init__(args=args, compute_metrics=_mean_over_labels, **kwargs)
         self.recipe = recipe
         self.masking = masking
         self.eval_masking = eval_masking
@@ -91,10 +92,17 @@ class PretrainingTrainer(Trainer):
         same = segments_BT[:, None, :, None] == segments_BT[:, None, None, :]
         return same & (segments_BT > 0)[:, None, None, :]
 
-    def prediction_step(self, model: nn.Module, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, None, None]:
+    def prediction_step(self, model: nn.Module, inputs: Any, *args: Any, **kwargs: Any) -> tuple[None, Any, Any]:
+        """For each row the loss of its batch, and its share of the batch's labels.
+
+        Trainer would take the mean over rows, in which a label counts for more where padding leaves few of them.
+        """
         masked = self._masked(inputs, self.eval_masking)
         with torch.no_grad(), self.compute_loss_context_manager():
-            return self.compute_loss(model, masked).detach(), None, None
+            loss = self.compute_loss(model, masked).detach()
+        rows = len(masked["labels"])
+        labels = (masked["labels"] != IGNORED).sum() / rows
+        return None, loss.repeat(rows), labels.repeat(rows)
 
     def floating_point_ops(self, inputs: Any) -> int:
         return 0  # the run's own report counts them, once
@@ -157,6 +165,12 @@ class PretrainingTrainer(Trainer):
                 f"cannot write {name} in '{run}': {one_line(error)}; {last}: make room and start again"
             ) from error
         self.accelerator.wait_for_everyone()
+
+
+def _mean_over_labels(found: EvalPrediction) -> dict[str, float]:
+    losses, labels = (np.asarray(one, dtype=np.float64) for one in (found.predictions, found.label_ids))
+    has_labels = labels > 0  # the mean over no labels is no number
+    return {"loss": float(losses[has_labels] @ labels[has_labels] / labels.sum())}
 
 
 def role_vectors(model: nn.Module) -> list[nn.Parameter]:
