@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         TriuneForTokenClassification,
     )
     from triune.models.modeling import TriuneModel, TriunePreTrainedModel
+    from triune.models.parameter_groups import parameter_groups
     from triune.models.presets import preset
     from triune.models.pretrained import pretrained, pretrained_names
     from triune.operators import Operator, Roles, register
@@ -34,6 +35,7 @@ _WHERE = {
     "TriuneForQuestionAnswering": "triune.models.heads",
     "TriuneForTokenClassification": "triune.models.heads",
     "TriuneForMultipleChoice": "triune.models.heads",
+    "parameter_groups": "triune.models.parameter_groups",
     "preset": "triune.models.presets",
     "pretrained": "triune.models.pretrained",
     "pretrained_names": "triune.models.pretrained",
@@ -55,6 +57,7 @@ __all__ = [
     "TriuneModel",
     "TriunePreTrainedModel",
     "__version__",
+    "parameter_groups",
     "preset",
     "pretrained",
     "pretrained_names",

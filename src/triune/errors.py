@@ -9,6 +9,10 @@ class TriuneError(ValueError):
     """A user's mistake: one line that says what was wrong, where, and what to do. The command exits with 2."""
 
 
+class MissingCheckpointError(TriuneError, OSError):
+    """Also of the class that transformers has for it: code that tries one name after the other catches that."""
+
+
 class DivergedError(TriuneError):
     """The loss was not a finite number: for a study that is an answer, for a run of its own a mistake."""
 

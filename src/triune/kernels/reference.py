@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from triune.errors import TriuneError
+
 
 def reference_attention(
     module: nn.Module,
@@ -20,8 +22,10 @@ def reference_attention(
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Outputs (B, T, N, D) and weights (B, N, T, T). A query that may see no key gets zeros."""
-    # Autocast would take the products back to half precision.
-    with torch.autocast(query.device.type, enabled=False):
+    kind = query.device.type
+    if not torch.amp.is_autocast_available(kind):  # the meta device
+        return _attend(module, query, key, value, attention_mask, scaling, dropout)
+    with torch.autocast(kind, enabled=False):  # it would take the products back to half precision
         return _attend(module, query, key, value, attention_mask, scaling, dropout)
 
 
@@ -55,6 +59,8 @@ def _attend(
 def _apply_mask(scores: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     if mask.dtype == torch.bool:
         return mask, scores
+    if not mask.is_floating_point():
+        raise TriuneError(f"a mask of four dimensions is of booleans or is added to the scores, not of {mask.dtype}")
     # transformers hides a key in an additive mask by the lowest number of its type, others by -inf.
     visible = mask > torch.finfo(mask.dtype).min
     return visible, scores + torch.where(visible, mask, 0.0).to(scores.dtype)

@@ -12,8 +12,9 @@ from safetensors import SafetensorError
 from transformers.configuration_utils import PreTrainedConfig
 
 from triune import operators
-from triune.errors import TriuneError, one_line
+from triune.errors import MissingCheckpointError, TriuneError, one_line
 from triune.models.configuration import as_triune_config
+from triune.models.layers import TriuneEmbeddings, TriuneEncoder
 
 
 def load_checked(
@@ -46,7 +47,7 @@ def load_checked(
         ) from error
     except OSError as error:  # transformers' own class of error for a folder, name or file that is not there
         hint = "; pickled weights (.bin) are read with use_safetensors=False only" if use_safetensors else ""
-        raise TriuneError(f"cannot load '{name}': {one_line(error)}{hint}") from error
+        raise MissingCheckpointError(f"cannot load '{name}': {one_line(error)}{hint}") from error
     _check_operator(model, info, name)
     _check_encoder_is_whole(model, info, name)
     mismatched = info["mismatched_keys"]
@@ -88,8 +89,8 @@ def _check_encoder_is_whole(model: Any, info: dict[str, Any], name: Any) -> None
 
 def _in_encoder(key: str, model: Any) -> bool:
     """Whether a weight belongs to embeddings or layers: not to a pooler, and not to a head."""
-    key = key.removeprefix(f"{model.base_model_prefix}.")
-    return key.startswith(("embeddings.", "encoder."))
+    parts = [name for name, module in model.named_modules() if isinstance(module, (TriuneEmbeddings, TriuneEncoder))]
+    return key.startswith(tuple(f"{name}." for name in parts))
 
 
 def _and_more(others: Sized) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import AutoTokenizer, BertTokenizer
 from transformers.modeling_outputs import MaskedLMOutput
 from transformers.models.auto import modeling_auto as auto
 from transformers.models.bert.modeling_bert import (
@@ -150,6 +151,7 @@ HEADS: dict[str, type[TriunePreTrainedModel]] = {
 
 _AUTO_CLASSES = {
     auto.AutoModel: TriuneModel,
+    auto.AutoModelForTextEncoding: TriuneModel,
     auto.AutoModelForPreTraining: TriuneForMaskedLM,
     auto.AutoModelForMaskedLM: TriuneForMaskedLM,
     auto.AutoModelForSequenceClassification: TriuneForSequenceClassification,
@@ -164,3 +166,5 @@ def register() -> None:
     for auto_class, head in _AUTO_CLASSES.items():
         if TriuneConfig not in auto_class._model_mapping._extra_content:
             auto_class.register(TriuneConfig, head)
+    # Folders that hold a vocabulary alone, or a tokenizer.json without its settings, load as BERT's do.
+    AutoTokenizer.register(TriuneConfig, fast_tokenizer_class=BertTokenizer, exist_ok=True)

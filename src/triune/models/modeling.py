@@ -93,12 +93,17 @@ class TriunePreTrainedModel(BertPreTrainedModel):
     @property
     def feed_forward_core(self) -> dispatch.FeedForwardCore:
         """What computes the activation of the feed-forward half here and now, and why."""
-        return self.base_model.encoder.layer[0].feed_forward_core(self.device, self.dtype)
+        return self._layers[0].feed_forward_core(self.device, self.dtype)
 
     @property
     def norm_core(self) -> dispatch.NormCore:
         """What computes the residual sum and the norm between the halves of a layer here and now, and why."""
-        return self.base_model.encoder.layer[0].norm_core(self.device, self.dtype)
+        return self._layers[0].norm_core(self.device, self.dtype)
+
+    @property
+    def _layers(self) -> list[TriuneLayer]:
+        """Wherever the encoder is: a model of a user's own may call it as it likes."""
+        return [module for module in self.modules() if isinstance(module, TriuneLayer)]
 
     def fold(self) -> "TriunePreTrainedModel":
         """A copy for inference, with role vectors merged as the operator can; prints what that saves."""
@@ -106,7 +111,7 @@ class TriunePreTrainedModel(BertPreTrainedModel):
             raise TriuneError("the model is folded already")
         folded = copy.deepcopy(self).eval()
         folded.config.folded = True
-        for layer in folded.base_model.encoder.layer:
+        for layer in folded._layers:
             layer.attention.self.fold(layer.attention.output.dense)
         before, after = self.num_parameters(), folded.num_parameters()
         print(f"folded {self.config.operator}: {before:,} -> {after:,} parameters ({after - before:+,})")

@@ -13,6 +13,7 @@ from transformers import initialization as init
 
 from triune.errors import TriuneError
 from triune.operators.base import Operator, at_least_float32
+from triune.operators.joint import is_plain
 from triune.operators.roles import AttentionShape
 
 # Half of a head's dimensions serve the scores and half the values: at this size both keep, but for rounding, the norm
@@ -163,6 +164,12 @@ class RoleVectorAttention(Operator):
 
     @torch.no_grad()
     def fold(self, output: nn.Linear) -> None:
+        if hasattr(self, "value_scale") and not is_plain(output):
+            # dv would reach the weight alone, and not what LoRA adds to it, or be lost in a weight that is computed.
+            raise TriuneError(
+                "fold() merges dv into the output projection, which is not a plain Linear here: merge adapters first "
+                "(merge_and_unload()), remove parametrizations and hooks, and fold before quantising"
+            )
         score_scale = self._score_scales()
         trained = any(parameter.requires_grad for parameter in self.parameters())
         if hasattr(self, "value_scale"):

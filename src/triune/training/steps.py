@@ -13,6 +13,7 @@ from torch import nn
 from triune.data.encoded import OnDevice
 from triune.kernels.packing import padding_kept
 from triune.models.heads import IGNORED
+from triune.models.parameter_groups import parameter_groups
 from triune.training.finetune_recipe import FinetuneRecipe
 
 
@@ -69,12 +70,7 @@ class Steps:
 
     def _optimizer(self) -> torch.optim.Optimizer:
         part = self.recipe.optimizer
-        matrices = [p for p in self.model.parameters() if p.requires_grad and p.ndim > 1]
-        others = [p for p in self.model.parameters() if p.requires_grad and p.ndim <= 1]
-        groups = [
-            {"params": matrices, "weight_decay": float(part.weight_decay)},
-            {"params": others, "weight_decay": 0.0},
-        ]
+        groups = parameter_groups(self.model, float(part.weight_decay))
         first = torch.zeros((), device=self.device)  # a tensor: the table's values are copied into it
         optimizer = torch.optim.AdamW(
             groups,
