@@ -193,6 +193,37 @@ def test_a_model_from_elsewhere_reads_the_column_text(model, command, tmp_path):
     assert found == answers(command("predict", model, "-", "--kind", "csv", stdin=given))
 
 
+def test_a_folded_model_answers_as_before(model, samples, command, tmp_path):
+    """Longer texts than it was fine-tuned on are cut at the same place, and columns have the names they had."""
+    assert command("fold", model, tmp_path / "folded").returncode == 0
+    longer = "said,other\n" + "".join(f"the cat was good{' indeed bad' * times},x\n" for times in (0, 12, 20, 40))
+    (tmp_path / "longer.csv").write_text(longer)
+    for more in ([samples.dev], [tmp_path / "longer.csv", "--text", "said"]):
+        _same_answers(command("predict", tmp_path / "folded", *more), command("predict", model, *more))
+
+
+@pytest.mark.parametrize("task", ["rte", "squad-v2.0"])
+def test_a_folded_model_keeps_its_columns_and_its_threshold(task, others, samples, command, tmp_path):
+    model = others / task / "shared/seed-1/model"
+    assert command("fold", model, tmp_path / "folded").returncode == 0
+    if task == "rte":
+        given = [samples.data / "glue/rte/dev.parquet"]
+    else:
+        given = [tmp_path / "questions.csv"]
+        given[0].write_text("question,context\nhow was the cat?,the cat was good\nhow was it?,so it goes\n")
+    _same_answers(command("predict", tmp_path / "folded", *given), command("predict", model, *given))
+
+
+def _same_answers(result, expected):
+    """Folding rounds otherwise, so that numbers agree to some digits only."""
+    found, before = answers(result), answers(expected)
+    assert before
+    for one, other in zip(found, before, strict=True):
+        assert one == {
+            key: pytest.approx(value, abs=1e-4) if isinstance(value, float) else value for key, value in other.items()
+        }
+
+
 def test_regression_gives_a_number(others, command, samples):
     folder = others / "stsb/shared/seed-1"
     found = answers(command("predict", folder / "model", samples.data / "glue/stsb/dev.parquet"))

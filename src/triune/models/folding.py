@@ -5,15 +5,17 @@ import tempfile
 from pathlib import Path
 
 from triune.errors import TriuneError, one_line
+from triune.evaluation.predict import TASK_FILE
 from triune.models.configuration import TriuneConfig
 from triune.models.heads import HEADS
 from triune.models.presets import read_config
 
-TOKENIZER_FILES = ("tokenizer*", "vocab*", "special_tokens_map.json", "added_tokens.json")
+# The tokenizer's, and what `triune predict` reads of the task: without it a folded model would answer otherwise.
+COPIED = ("tokenizer*", "vocab*", "special_tokens_map.json", "added_tokens.json", TASK_FILE)
 
 
 def fold_folder(source: Path, out: Path) -> None:
-    """Load `source`, fold it, save it as `out` with its tokenizer."""
+    """Load `source`, fold it, save it as `out` with its tokenizer and, if it was fine-tuned, its task."""
     if out.exists():
         raise TriuneError(f"'{out}' exists already: choose another folder")
     if not (source / "config.json").is_file():
@@ -31,7 +33,7 @@ def fold_folder(source: Path, out: Path) -> None:
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as beside:
             written = Path(beside) / out.name
             folded.save_pretrained(written)
-            for pattern in TOKENIZER_FILES:
+            for pattern in COPIED:
                 for file in source.glob(pattern):
                     shutil.copy2(file, written)
             written.rename(out)
