@@ -243,7 +243,9 @@ def test_fold_takes_the_name_of_a_model_that_comes_with_triune(triune, tmp_path,
         (["params", "--config", "{tmp}/slip.json"], "did you mean 'hidden_size'?"),
         (["params", "--config", ""], "neither a size"),
         (["--plugin", "{tmp}/odd.json", "operators"], "must end in .py"),
-        (["fold", "{tmp}/damaged", "{tmp}/out"], "not valid JSON"),
+        (["fold", "{tmp}/damaged", "{tmp}/out"], "configuration '{tmp}/damaged/config.json': it is not valid JSON"),
+        (["fold", "{tmp}/listed", "{tmp}/out"], "configuration '{tmp}/listed/config.json': it must hold a JSON object"),
+        (["fold", "{tmp}/slipped", "{tmp}/out"], "configuration '{tmp}/slipped/config.json': unknown"),
         (["fold", "{tmp}/strange", "{tmp}/out"], "unknown architecture 'BertForMaskedLM'"),
         (["params", "--config", "{tmp}/empty"], "config.json"),
         (["--plugin", "nowhere.py", "operators"], "'nowhere.py' does not exist"),
@@ -265,6 +267,8 @@ def test_mistakes_are_one_line_and_status_2(triune, arguments, says, tmp_path):
     (tmp_path / "empty").mkdir()
     for name, text in {
         "damaged": "{",
+        "listed": "[]",
+        "slipped": '{"model_type": "triune", "hiden_size": 64}',
         "strange": '{"model_type": "triune", "architectures": ["BertForMaskedLM"]}',
     }.items():
         (tmp_path / name).mkdir()
@@ -276,7 +280,7 @@ def test_mistakes_are_one_line_and_status_2(triune, arguments, says, tmp_path):
     lines = result.stderr.strip().splitlines()
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("triune: error: ")
-    assert says in lines[0]
+    assert says.format(tmp=tmp_path) in lines[0]
 
 
 def test_full_disk_leaves_the_old_file(tmp_path, monkeypatch):

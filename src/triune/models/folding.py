@@ -8,7 +8,7 @@ from triune.errors import TriuneError, one_line
 from triune.evaluation.predict import TASK_FILE
 from triune.models.configuration import TriuneConfig
 from triune.models.heads import HEADS
-from triune.models.presets import read_config
+from triune.models.presets import checked_config, read_config
 
 # The tokenizer's, and what `triune predict` reads of the task: without it a folded model would answer otherwise.
 COPIED = ("tokenizer*", "vocab*", "special_tokens_map.json", "added_tokens.json", TASK_FILE)
@@ -23,6 +23,7 @@ def fold_folder(source: Path, out: Path) -> None:
     described = read_config(source / "config.json")
     if described.get("model_type") != TriuneConfig.model_type:
         raise TriuneError(f"'{source}' holds a model of type '{described.get('model_type')}', not a Triune model")
+    checked_config(described, source / "config.json")
     architecture = (described.get("architectures") or ["TriuneModel"])[0]
     head = {known.__name__: known for known in HEADS.values()}.get(architecture)
     if head is None:

@@ -43,8 +43,13 @@ def config_from(size_or_path: str) -> TriuneConfig:
             f"configuration '{size_or_path}' is neither a size ({', '.join(SIZES)}) nor an existing file or folder"
         )
     path = path / "config.json" if path.is_dir() else path
+    return checked_config(read_config(path), path)
+
+
+def checked_config(described: dict[str, Any], path: Path) -> TriuneConfig:
+    """The configuration that was read from `path`, which is named where something in it is wrong."""
     try:
-        return TriuneConfig.from_dict(read_config(path))
+        return TriuneConfig.from_dict(described)
     except TriuneError as error:
         raise TriuneError(f"configuration '{path}': {error}") from error
 
@@ -53,9 +58,9 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         described = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise TriuneError(f"cannot read it: {error.strerror}") from error
+        raise TriuneError(f"configuration '{path}': cannot read it: {error.strerror}") from error
     except ValueError as error:  # of the encoding or of the JSON
-        raise TriuneError(f"it is not valid JSON: {error}") from error
+        raise TriuneError(f"configuration '{path}': it is not valid JSON: {error}") from error
     if not isinstance(described, dict):
-        raise TriuneError(f"it must hold a JSON object, not a {type(described).__name__}")
+        raise TriuneError(f"configuration '{path}': it must hold a JSON object, not a {type(described).__name__}")
     return described
