@@ -441,6 +441,8 @@ def test_mistakes_are_one_line(samples, tasks, own, command, tmp_path):
     refused(call(tasks / "rte/shared", tasks / "rte/shared/seed-1"), "would both be 'shared', seed 1")
     refused(command("noise", own, "--task", "rte", "--dev", samples.dev, "--out", tmp_path), "not both")
     refused(command("noise", own, "--dev", samples.dev, "--out", tmp_path), "--text and --label")
+    files = ["--dev", samples.dev, "--text", "text", "--label", "label", "--data-dir", samples.data]
+    refused(command("noise", own, *files, "--out", tmp_path), "--data-dir is for the tasks", "your own --dev, not both")
     refused(command("noise", own, "--task", "rte", "--text", "a", "--out", tmp_path), "give it as --dev")
     refused(command("noise", own, "--task", "rte", "--data-dir", tmp_path / "no", "--out", tmp_path), "not a folder")
     model = tasks / "rte/shared"

@@ -47,6 +47,8 @@ TASK_MISTAKES = {
     "split missing": (["--task", "cola"], "no split 'train' of CoLA"),
     "data folder": (["--data-dir", "/nowhere"], "--data-dir '/nowhere' is not a folder"),
     "task and train": (["--train", "x.csv"], "not both"),
+    "task and columns": (["--text", "a", "--label", "b"], "--text and --label describe your own data: give it as"),
+    "task and kind": (["--kind", "regression"], "--kind describes your own data: give it as --train and --dev"),
     "reference": (["--reference", "standrad"], "there is no model 'standrad' to compare with"),
     "server files": (["--test-files", "--task", "squad-v1.1"], "no test-server file for SQuAD v1.1"),
     "attention": (["--set", "training.attention=fast"], "fast"),
@@ -152,6 +154,12 @@ def test_ones_own_data_needs_all_options(missing, samples, command, tmp_path):
 def test_an_unknown_kind_is_one_line(samples, command, tmp_path):
     result = command(*own_arguments(samples, tmp_path / "out"), "--kind", "regresion")
     one_line(result, "unknown kind of task 'regresion'", "did you mean 'regression'")
+
+
+def test_a_folder_of_tasks_beside_ones_own_data_is_one_line(samples, command, tmp_path):
+    result = command(*own_arguments(samples, tmp_path / "out"), "--data-dir", samples.data)
+    one_line(result, "--data-dir is for the tasks", "your own --train and --dev, not both")
+    assert not (tmp_path / "out").exists()
 
 
 def test_server_files_of_ones_own_data_are_one_line(samples, command, tmp_path):

@@ -43,6 +43,7 @@ def time(
 
     from triune.benchmarks.epoch_time import time_cell, time_line
     from triune.cells import Engine, run_missing
+    from triune.commands.own_data import tasks_folder
     from triune.commands.show import show
     from triune.errors import TriuneError
     from triune.progress import Watch
@@ -53,11 +54,9 @@ def time(
     names = list(dict.fromkeys(one.strip() for one in task.split(",") if one.strip()))
     if not names:
         raise TriuneError("--task names no task: give one or more, with commas")
-    if data_dir is not None and not data_dir.is_dir():
-        raise TriuneError(f"--data-dir '{data_dir}' is not a folder")
+    folder = tasks_folder(data_dir)
     chosen = load_finetune_recipe(recipe, set_)
     configs, words = _from_models(models) if models else _from_size(size, operator, tokenizer)
-    folder = None if data_dir is None else str(data_dir)
     data = [TaskData(name, folder, rows=chosen.data.rows) for name in names]
     cells = [time_cell(one, configs, words, chosen, rounds, out) for one in data]
     with Watch(Console(stderr=True)) as watch, watch.stage("time", len(cells), time_line) as done:

@@ -181,29 +181,27 @@ def _task_data(
     rows: int | None,
     with_test: bool,
 ) -> dict[str, Any]:
+    from triune.commands.own_data import is_own_data, tasks_folder
     from triune.data.tasks import get_task, task_names
     from triune.errors import TriuneError
     from triune.training.task_data import TaskData
 
     train, dev, text, text2, label, kind = own
-    if train is None and dev is None:
-        if not names:
-            raise TriuneError("say what to train on: --task, or --train, --dev, --text and --label for your own data")
-        listed = [one.strip() for name in names for one in name.split(",") if one.strip()]
-        glue = [name for name in task_names() if get_task(name).folder.startswith("glue/")]
-        listed = list(dict.fromkeys(one for name in listed for one in (glue if name == "glue" else [name])))
-        folder = None if data_dir is None else str(data_dir)
-        if data_dir is not None and not data_dir.is_dir():
-            raise TriuneError(f"--data-dir '{data_dir}' is not a folder")
-        return {get_task(name).name: TaskData(name, folder, None, rows, with_test) for name in listed}
-    if names:
-        raise TriuneError("give --task or your own --train and --dev, not both")
-    if train is None or dev is None or text is None or label is None:
-        raise TriuneError("your own data needs all of --train, --dev, --text and --label")
-    if with_test:
-        raise TriuneError("--test-files are for tasks of GLUE, not for your own data")
-    files = (str(train), str(dev), text, text2, label, kind)
-    return {"own": TaskData("own", None, files, rows, False)}
+    if is_own_data(
+        dict(zip(("--train", "--dev", "--text", "--text2", "--label", "--kind"), own, strict=True)),
+        files=("--train", "--dev"),
+        needed=("--train", "--dev", "--text", "--label"),
+        of_tasks={"--task": bool(names), "--data-dir": data_dir is not None, "--test-files": with_test},
+    ):
+        files = (str(train), str(dev), str(text), text2, str(label), kind)
+        return {"own": TaskData("own", None, files, rows, False)}
+    if not names:
+        raise TriuneError("say what to train on: --task, or --train, --dev, --text and --label for your own data")
+    listed = [one.strip() for name in names for one in name.split(",") if one.strip()]
+    glue = [name for name in task_names() if get_task(name).folder.startswith("glue/")]
+    listed = list(dict.fromkeys(one for name in listed for one in (glue if name == "glue" else [name])))
+    folder = tasks_folder(data_dir)
+    return {get_task(name).name: TaskData(name, folder, None, rows, with_test) for name in listed}
 
 
 def _say_found(matrix: Any) -> None:

@@ -106,24 +106,21 @@ def _task_data(
     data_dir: Path | None,
     own: tuple[Path | None, Path | None, str | None, str | None, str | None, str | None],
 ) -> dict[str, Any]:
+    from triune.commands.own_data import is_own_data, tasks_folder
+    from triune.data.task_list import get_task
     from triune.errors import TriuneError
     from triune.training.task_data import TaskData
 
     train, dev, text, text2, label, kind = own
-    if dev is None:
-        if any(one is not None for one in own):
-            raise TriuneError("--train, --text, --text2, --label and --kind describe your own file: give it as --dev")
-        names = _parts(task or "")
-        if not names:
-            raise TriuneError("say which task: --task, or --dev, --text and --label for your own data")
-        if data_dir is not None and not data_dir.is_dir():
-            raise TriuneError(f"--data-dir '{data_dir}' is not a folder")
-        from triune.data.task_list import get_task
-
-        folder = None if data_dir is None else str(data_dir)
-        return {get_task(name).name: TaskData(name, folder) for name in names}
-    if task is not None:
-        raise TriuneError("give --task or your own --dev, not both")
-    if text is None or label is None:
-        raise TriuneError("your own file needs all of --dev, --text and --label")
-    return {"own": TaskData("own", None, (str(train or dev), str(dev), text, text2, label, kind))}
+    if is_own_data(
+        dict(zip(("--train", "--dev", "--text", "--text2", "--label", "--kind"), own, strict=True)),
+        files=("--dev",),
+        needed=("--dev", "--text", "--label"),
+        of_tasks={"--task": task is not None, "--data-dir": data_dir is not None},
+    ):
+        return {"own": TaskData("own", None, (str(train or dev), str(dev), str(text), text2, str(label), kind))}
+    names = _parts(task or "")
+    if not names:
+        raise TriuneError("say which task: --task, or --dev, --text and --label for your own data")
+    folder = tasks_folder(data_dir)
+    return {get_task(name).name: TaskData(name, folder) for name in names}

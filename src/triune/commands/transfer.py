@@ -42,10 +42,10 @@ def transfer(
     ] = None,
 ) -> None:
     """Test models of MNLI, QNLI, QQP and MRPC on each other's development sets, and compare the operators."""
+    from triune.commands.own_data import tasks_folder
     from triune.errors import TriuneError
 
-    if data_dir is not None and not data_dir.is_dir():
-        raise TriuneError(f"--data-dir '{data_dir}' is not a folder")
+    folder = tasks_folder(data_dir)
     own = _own_file(dev, text, text2, label, positive)
     from rich.console import Console
 
@@ -61,7 +61,6 @@ def transfer(
     names = list(dict.fromkeys(one.strip() for one in to.split(",") if one.strip()))
     if not names:
         raise TriuneError("--to names no task: give one or more, with commas")
-    folder = None if data_dir is None else str(data_dir)
     targets = [TaskData(pair_task(name).name, folder) for name in names]
     found = find_finetuned(models, list(dict.fromkeys([*TABLE_6_TASKS, *names])))
     cells = transfer_cells(found, targets, out, own)
@@ -72,14 +71,12 @@ def transfer(
 
 
 def _own_file(dev: Path | None, text: str | None, text2: str | None, label: str | None, positive: str | None) -> Any:
-    from triune.errors import TriuneError
+    from triune.commands.own_data import is_own_data
 
-    if dev is None:
-        if any(one is not None for one in (text, text2, label, positive)):
-            raise TriuneError("--text, --text2, --label and --positive describe your own file: give it as --dev")
+    given = {"--dev": dev, "--text": text, "--text2": text2, "--label": label, "--positive": positive}
+    needed = ("--dev", "--text", "--text2", "--label")
+    if not is_own_data(given, files=("--dev",), needed=needed, of_tasks={}):  # tasks of --to are tested on as well
         return None
-    if text is None or text2 is None or label is None:
-        raise TriuneError("your own file needs all of --dev, --text, --text2 and --label")
     from triune.evaluation.transfer import OwnFile
 
-    return OwnFile(str(dev), text, text2, label, positive)
+    return OwnFile(str(dev), str(text), str(text2), str(label), positive)
