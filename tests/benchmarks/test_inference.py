@@ -95,6 +95,7 @@ def test_one_that_fails_is_a_row(monkeypatch, check_results):
         (["--size", "huge"], "unknown size 'huge'"),
         (["--batches", "0"], "--batches takes whole numbers from 1"),
         (["--operator", "sharde"], "unknown operator 'sharde'"),
+        (["--operator", "shared,rolled"], "--operator takes one here, which is measured beside standard, not shared, "),
         (["--only", "sharde"], "no contestant's name contains 'sharde': there are transformers BERT; triune standard"),
     ],
 )

@@ -185,7 +185,11 @@ def inference(
     from triune.benchmarks.contestants import list_of, numbers_of, operator_names
     from triune.benchmarks.inference import InferenceSettings, bench_inference
     from triune.benchmarks.tables import inference_tables
+    from triune.errors import TriuneError
 
+    operators = operator_names(operator)
+    if len(operators) > 1:
+        raise TriuneError(f"--operator takes one here, which is measured beside standard, not {', '.join(operators)}")
     texts = [] if only is None else list_of(only, "--only")
     large = _on_cuda()
     settings = InferenceSettings(
@@ -194,7 +198,7 @@ def inference(
         lengths=numbers_of(lengths or ("128,512" if large else "32"), "--lengths"),
         dtype=dtype or ("bfloat16" if large else "float32"),
         mode=mode or ("reduce-overhead" if large else "none"),
-        operator=operator_names(operator)[0],
+        operator=operators[0],
         repeats=repeats,
     )
     with timing.only(texts):
