@@ -119,6 +119,19 @@ def test_running_a_cell_again_replaces_its_own(plugin, rolled):
     assert operators.get(rolled) is not first
 
 
+def test_another_file_of_the_same_name_does_not_replace(plugin, rolled, tmp_path):
+    first = operators.get(rolled)
+    other = tmp_path / "elsewhere" / plugin.name
+    other.parent.mkdir()
+    other.write_text(PLUGIN.replace("roll(1", "roll(2"))
+    with pytest.raises(TriuneError, match=f"already registered by RolledAttention of '{plugin}': choose another name"):
+        operators.load_plugin(str(other))
+    assert operators.get(rolled) is first
+    operators.load_plugin(str(other.parent / ".." / plugin.name))  # the first one, by another path
+    assert operators.get(rolled) is not first
+    assert operators.registering_module(rolled) == plugin.stem
+
+
 def test_an_operator_has_the_checksum_of_the_file_that_was_loaded(plugin, rolled):
     first = operators.operator_sources(["shared", rolled, "unknown"])
     assert list(first) == [rolled]

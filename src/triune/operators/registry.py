@@ -1,8 +1,10 @@
 """Operators by name. Registering is all that an operator needs to be usable everywhere."""
 
 import dataclasses
+import hashlib
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -19,7 +21,8 @@ from triune.operators.source import source_sha256
 OperatorClass = TypeVar("OperatorClass", bound=type[Operator])
 
 _OPERATORS: dict[str, type[Operator]] = {}
-_PLUGIN = "triune_plugin_"  # before the name of a file that is imported by path, which may be that of another module
+# Before the name of a file that is imported by path, which may be that of another module, or of a file elsewhere.
+_PLUGIN = re.compile(r"triune_plugin_[0-9a-f]{16}_")
 
 
 def register(name: str) -> Callable[[OperatorClass], OperatorClass]:
@@ -32,10 +35,7 @@ def register(name: str) -> Callable[[OperatorClass], OperatorClass]:
             operator.__module__,
             operator.__qualname__,
         ):
-            raise TriuneError(
-                f"operator '{name}' is already registered by {known.__module__}.{known.__qualname__}: "
-                "choose another name"
-            )
+            raise TriuneError(f"operator '{name}' is already registered by {_origin(known)}: choose another name")
         _check_declared(name, operator)
         operator.name = name
         operator.source_sha256 = source_sha256(operator)
@@ -45,6 +45,12 @@ def register(name: str) -> Callable[[OperatorClass], OperatorClass]:
         return operator
 
     return add
+
+
+def _origin(operator: type[Operator]) -> str:
+    if _PLUGIN.match(operator.__module__):
+        return f"{operator.__qualname__} of '{sys.modules[operator.__module__].__file__}'"
+    return f"{operator.__module__}.{operator.__qualname__}"
 
 
 def _check_declared(name: str, operator: type[Operator]) -> None:
@@ -110,7 +116,7 @@ def with_operator_sources(described: dict[str, Any], named: Iterable[str]) -> di
 def registering_module(name: str) -> str | None:
     """What has to be imported before this operator is known; nothing for those that come with Triune."""
     module = get(name).__module__
-    return None if module.startswith("triune.") else module.removeprefix(_PLUGIN)
+    return None if module.startswith("triune.") else _PLUGIN.sub("", module)
 
 
 def settings_for(name: str, given: Mapping[str, Any] | None) -> Any:
@@ -163,7 +169,8 @@ def load_plugin(where: str) -> None:
 
 
 def _import_file(path: Path) -> None:
-    name = f"{_PLUGIN}{path.stem}"
+    where = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
+    name = f"triune_plugin_{where}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
