@@ -9,7 +9,7 @@ from triune.benchmarks import paper
 from triune.data.tasks import get_task, task_names
 from triune.evaluation.metrics import MEANS, mean_of
 from triune.evaluation.significance import ALPHA, Comparison
-from triune.report.means import mean_table
+from triune.report.means import means_of
 from triune.report.scores import corrected, files_of, mark_of, pretrainings, with_common_seeds
 from triune.report.tables import Table
 from triune.report.task_name import task_name
@@ -186,7 +186,7 @@ def _mean_shown(names: Sequence[str], cells: Sequence[str]) -> str:
 
 def _add_mean(table: Table, records: Sequence[Record], names: Sequence[str]) -> None:
     """Means over tasks: of the figures above (rows of `names`), as the paper takes it, and as it prints it."""
-    ours = mean_table(list(records), "paper")
+    ours = means_of(list(records), "paper")
     by_model = {row[0]: (row[1], ours.sources.get((number, 1), ())) for number, row in enumerate(ours.rows)}
     if all(text == "–" for text, _ in by_model.values()):
         table.notes += [f"Mean over tasks, as the paper takes it: {note}" for note in ours.notes[1:]]

@@ -3,11 +3,21 @@
 from typing import Any
 
 from triune.evaluation.metrics import MEANS, mean_of, missing_for
-from triune.report.scores import files_of, mean_and_spread
+from triune.report.scores import data_notes, files_of, mean_and_spread
 from triune.report.tables import Table
+from triune.report.task_name import marks
 
 
 def mean_table(records: list[dict[str, Any]], name: str) -> Table:
+    """The means as a table of their own, which says what data they are of as the table of scores does."""
+    table = means_of(records, name)
+    used = [record for record in records if record["task"] in _tasks_of(name)]
+    table.columns[1] += marks(used)
+    table.notes += data_notes(used)
+    return table
+
+
+def means_of(records: list[dict[str, Any]], name: str) -> Table:
     """For each model: the mean of each seed that has all the tasks, then mean ± sd over those seeds."""
     by_seed: dict[str, dict[int, dict[str, dict[str, float]]]] = {}
     for record in records:
@@ -17,7 +27,7 @@ def mean_table(records: list[dict[str, Any]], name: str) -> Table:
             if split == "dev_mismatched":
                 scores["mnli-mm"] = more
     table = Table(f"Mean over tasks, as in '{name}'", ["model", "mean"])
-    tasks = {task.removesuffix("-mm") for task, _ in MEANS[name].cells}
+    tasks = _tasks_of(name)
     missing: list[str] = []
     for model, seeds in by_seed.items():
         values = [value for scores in seeds.values() if (value := mean_of(name, scores)) is not None]
@@ -31,3 +41,7 @@ def mean_table(records: list[dict[str, Any]], name: str) -> Table:
     if missing:
         table.notes.append(f"It cannot be told without: {', '.join(missing)}.")
     return table
+
+
+def _tasks_of(name: str) -> set[str]:
+    return {task.removesuffix("-mm") for task, _ in MEANS[name].cells}

@@ -63,25 +63,17 @@ def _scores(records: list[Record], comparisons: Sequence[Comparison]) -> Table:
             "development set, on which the score is measured too: scores are somewhat too high."
         ],
     )
-    subsets, marked = [], False
+    marked = False
     for task, metric in columns:
         of_column = [record for record in records if (record["task"], record["metric"]) == (task, metric)]
-        is_subset = any(record["subset"] for record in of_column)
         table.columns.append(_column_title(of_column))
-        if is_subset:
-            subsets.append(subset_text(of_column))
         for number, (model, row) in enumerate(zip(models, table.rows, strict=True)):
             if files := files_of([record for record in of_column if record["model"] == model]):
                 table.sources[number, len(row)] = files
             mark = mark_of(model, of_column[0], comparisons)
             marked = marked or bool(mark)
             row.append(mean_and_spread(values.get((model, task, metric), [])) + mark)
-    if subsets:
-        table.notes.append(
-            "subset: not the whole official split, not to be set beside published figures. " + "; ".join(subsets) + "."
-        )
-    if any(map(is_pocket, records)):
-        table.notes.append(POCKET_NOTE)
+    table.notes += data_notes(records)
     if marked:
         table.notes.append(
             f"▲ shown to be better than {comparisons[0].a}, ▼ shown to be worse (comparisons below). No mark: no "
@@ -90,6 +82,22 @@ def _scores(records: list[Record], comparisons: Sequence[Comparison]) -> Table:
     if all(len(scores) == 1 for scores in values.values()):
         table.notes.append(f"{ONE_SEED.capitalize()}.")
     return table
+
+
+def data_notes(records: Sequence[Record]) -> list[str]:
+    """What the marks behind tasks mean, and why none of these figures stands beside published ones."""
+    by_column: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        by_column.setdefault((record["task"], record["metric"]), []).append(record)
+    subsets = [subset_text(ours) for ours in by_column.values() if any(record["subset"] for record in ours)]
+    notes = []
+    if subsets:
+        notes.append(
+            "subset: not the whole official split, not to be set beside published figures. " + "; ".join(subsets) + "."
+        )
+    if any(map(is_pocket, records)):
+        notes.append(POCKET_NOTE)
+    return notes
 
 
 def comparison_table(records: list[Record], comparisons: Sequence[Comparison]) -> Table:
