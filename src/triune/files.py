@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 from filelock import FileLock
 
@@ -20,8 +19,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    with _whole_file(path) as file:
-        file.write(content)
+    with _whole_file(path) as write:
+        write(content)
 
 
 def why_not_written(path: Path, error: OSError) -> str:
@@ -41,8 +40,8 @@ def text_in_place(path: Path | None) -> Iterator[Callable[[str], object]]:
 
         yield to_output
         return
-    with _whole_file(path) as file:
-        yield lambda line: file.write(line.encode("utf-8"))
+    with _whole_file(path) as write:
+        yield lambda line: write(line.encode("utf-8"))
 
 
 @contextmanager
@@ -71,23 +70,41 @@ def alone_at(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Write beside, then rename; on failure (a full disk, a missing right) what was there stays."""
+def _whole_file(path: Path) -> Iterator[Callable[[bytes], object]]:
+    """A function to write with, beside; then rename. On failure (a full disk, a missing right) what was there stays.
+
+    What else goes wrong in the block (a source that cannot be read) is not about this file and passes as it is.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         raise TriuneError(f"cannot write '{path}': {why_not_written(path, error)}") from error
+    file = os.fdopen(handle, "wb")
+
+    def write(content: bytes) -> None:
+        with _writing(path):
+            file.write(content)
+
     try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
+        yield write
+        with _writing(path):
             file.flush()
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(beside, 0o666 & ~umask)  # mkstemp makes files that only their owner may read
-        os.replace(beside, path)
+            file.close()
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(beside, 0o666 & ~umask)  # mkstemp makes files that only their owner may read
+            os.replace(beside, path)
+    finally:
+        with suppress(OSError):  # a full disk takes nothing of what waits to be written either
+            file.close()
+        Path(beside).unlink(missing_ok=True)  # it is gone already where all went well
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise TriuneError(f"cannot write '{path}': {error.strerror}; nothing was changed") from error
-    finally:
-        Path(beside).unlink(missing_ok=True)  # it is gone already where all went well

@@ -20,6 +20,7 @@ from triune.data import encode as encoding
 from triune.data import packing
 from triune.data.blocks import Blocks
 from triune.data.encode import Encoder
+from triune.data.folders import replaced_folder
 from triune.data.manifest import Manifest
 from triune.data.prepare import prepare
 from triune.data.sources import Source
@@ -276,6 +277,16 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, corpus, tokenizer_folder, m
     with pytest.raises(TriuneError, match="No space left"):
         prepare(corpus, tokenizer_folder, tmp_path / "made" / "new", 32, workers=2)
     assert [path.name for path in out.parent.iterdir()] == ["out"]
+
+
+def test_what_cannot_be_read_is_not_what_cannot_be_written(tmp_path):
+    """Of what goes wrong while a folder is filled, only what is about that folder is said of it."""
+    source, out = tmp_path / "elsewhere.txt", tmp_path / "out"
+    with pytest.raises(TriuneError, match=f"^'{source}': No such file or directory; '{out}' was"), replaced_folder(out):
+        source.read_text()
+    with pytest.raises(TriuneError, match=f"cannot write '{out}': No such file"), replaced_folder(out) as beside:
+        (beside / "missing" / "file").write_text("x")
+    assert not list(tmp_path.iterdir())
 
 
 def test_mistakes_are_one_line(tmp_path, corpus, tokenizer_folder):

@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import os
 import shutil
+import tempfile
 
 import numpy as np
 import pytest
@@ -166,6 +168,14 @@ def test_a_source_that_cannot_be_read_is_one_line(source, model, command):
     one_line(command("predict", model, source), source)
 
 
+def test_a_source_that_fails_while_it_is_read_is_not_what_cannot_be_written(model, command, tmp_path):
+    """/proc/self/mem can be opened, and gives no byte."""
+    given = [model, "/proc/self/mem", "--kind", "lines"]
+    one_line(command("predict", *given, "--out", tmp_path / "answers"), "cannot read '/proc/self/mem'")
+    one_line(command("predict", *given), "cannot read '/proc/self/mem'")
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_unknown_kind_is_one_line(model, command):
     one_line(command("predict", model, "-", "--kind", "xml", stdin="x"), "unknown kind of table 'xml'")
 
@@ -319,16 +329,31 @@ def write_and_stop(path, error):
         raise error
 
 
-def test_a_full_disk_leaves_what_was_there(tmp_path):
+def write_lines(path, count):
+    with text_in_place(path) as write:
+        for _ in range(count):
+            write("new\n")
+
+
+@pytest.mark.parametrize("lines", [1, 100_000])  # found at the end, and while there is more to write
+def test_a_full_disk_leaves_what_was_there(lines, tmp_path, monkeypatch):
     path = tmp_path / "answers"
     path.write_text("before")
+    mkstemp = tempfile.mkstemp
+
+    def on_a_full_disk(**where):
+        handle, beside = mkstemp(**where)
+        os.dup2(os.open("/dev/full", os.O_WRONLY), handle)
+        return handle, beside
+
+    monkeypatch.setattr(tempfile, "mkstemp", on_a_full_disk)
     with pytest.raises(TriuneError, match="No space left on device; nothing was changed"):
-        write_and_stop(path, OSError(28, "No space left on device"))
+        write_lines(path, lines)
     assert path.read_text() == "before"
     assert [one.name for one in tmp_path.iterdir()] == ["answers"]
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError, PermissionError])
 def test_an_interruption_leaves_nothing(stop, tmp_path):
     with pytest.raises(stop):
         write_and_stop(tmp_path / "answers", stop())

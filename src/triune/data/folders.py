@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from triune.errors import TriuneError
+from triune.errors import TriuneError, one_line
 from triune.files import why_not_written
 
 
@@ -29,7 +29,8 @@ def replaced_folder(out: Path) -> Iterator[Path]:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.partial."))
-        yield beside
+        with _other_files_named(beside, out):
+            yield beside
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(beside, 0o777 & ~umask)  # mkdtemp makes folders that only their owner may read
@@ -39,6 +40,18 @@ def replaced_folder(out: Path) -> Iterator[Path]:
     finally:
         if beside is not None:
             shutil.rmtree(beside, ignore_errors=True)
+
+
+@contextmanager
+def _other_files_named(beside: Path, out: Path) -> Iterator[None]:
+    """Who fills a folder reads too: where an error names a file elsewhere, it is that one and not `out`."""
+    try:
+        yield
+    except OSError as error:
+        file = error.filename
+        if not isinstance(file, str | Path) or Path(file).resolve().is_relative_to(beside.resolve()):
+            raise
+        raise TriuneError(f"'{file}': {error.strerror or one_line(error)}; '{out}' was not changed") from error
 
 
 def _take_place(new: Path, out: Path) -> None:

@@ -122,6 +122,8 @@ def _lines(path: Path | None, stream: IO[Any], column: str) -> Iterator[Row]:
             except UnicodeDecodeError as error:
                 raise TriuneError(f"'{path or 'standard input'}', line {number}: not UTF-8") from error
             yield number, {column: text.rstrip("\r\n")}
+    except OSError as error:
+        raise TriuneError(f"cannot read '{path or 'standard input'}': {error.strerror}") from error
     finally:
         if path is not None:
             file.close()
