@@ -1,5 +1,6 @@
 """The `triune` command."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -67,6 +68,7 @@ def main() -> None:
             stream.reconfigure(encoding="utf-8", errors="replace")
     try:
         status = app(standalone_mode=False)
+        print(end="", flush=True)  # at exit, Python would report a failure in its own way
     except TriuneError as error:
         _fail(one_line(error))
     except typer.Abort:
@@ -74,6 +76,10 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone (triune … | head): nothing to say, and no traceback at exit
         sys.exit(1)
+    except OSError as error:
+        if not _takes_no_more():
+            raise
+        _fail(f"cannot write to standard output: {error.strerror}")
     except Exception as error:
         # A mistake on the command line itself; typer brings its own exception classes or click's.
         if not hasattr(error, "format_message"):
@@ -89,7 +95,21 @@ def main() -> None:
 
 def _fail(message: str) -> None:
     print(f"triune: error: {message}", file=sys.stderr)
+    _takes_no_more()
     sys.exit(2)
+
+
+def _takes_no_more() -> bool:
+    """Whether standard output refuses what waits for it, as on a full disk.
+
+    That is thrown away then: at exit, Python would try once more and end with a status of its own.
+    """
+    try:
+        print(end="", flush=True)  # where standard output is closed there is no sys.stdout to flush
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 if __name__ == "__main__":

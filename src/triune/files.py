@@ -1,7 +1,6 @@
 """Writing files so that a reader sees the old one or the new one, never a half."""
 
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -35,8 +34,12 @@ def text_in_place(path: Path | None) -> Iterator[Callable[[str], object]]:
     if path is None:
 
         def to_output(line: str) -> None:
-            sys.stdout.write(line)
-            sys.stdout.flush()
+            try:
+                print(line, end="", flush=True)
+            except BrokenPipeError:  # nobody reads any more, which is no mistake
+                raise
+            except OSError as error:
+                raise TriuneError(f"cannot write to standard output: {error.strerror}") from error
 
         yield to_output
         return

@@ -5,6 +5,8 @@ import io
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 
 import numpy as np
@@ -174,6 +176,20 @@ def test_a_source_that_fails_while_it_is_read_is_not_what_cannot_be_written(mode
     one_line(command("predict", *given, "--out", tmp_path / "answers"), "cannot read '/proc/self/mem'")
     one_line(command("predict", *given), "cannot read '/proc/self/mem'")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("verb", "unbuffered"), [("predict", ""), ("predict", "1"), ("tasks", "")])
+def test_a_full_standard_output_is_one_line(verb, unbuffered, model, samples):
+    given = [verb, model, samples.dev] if verb == "predict" else [verb]
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "triune.cli", *given],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )
+    one_line(result, "cannot write to standard output: No space left on device")
 
 
 def test_an_unknown_kind_is_one_line(model, command):
