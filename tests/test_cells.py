@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 import torch
+from transformers.utils import logging
 
 from triune import TriuneError, cells, operators
 from triune.cells import Cell, Engine, close_processes, finished, run_cell, run_cells, run_missing, write_record
@@ -41,6 +42,26 @@ def test_what_is_finished_is_told_and_not_run_again(tmp_path):
     assert sorted(heard) == [("cell 0", False), ("cell 1", True), ("cell 2", False)]
     assert all((tmp_path / f"ran-{number}").read_text() == "x" for number in range(3))
     assert sorted(path.name for path in (tmp_path / "cells").iterdir()) == ["0.json", "1.json", "2.json"]
+
+
+def say_how_much_is_shown(record, identity):
+    shown = {"verbosity": logging.get_verbosity(), "bar": logging.is_progress_bar_enabled()}
+    return write_record(record, {"identity": identity, **shown})
+
+
+@pytest.mark.parametrize("bar", [True, False])
+def test_after_a_cell_transformers_shows_what_it_showed(tmp_path, bar):
+    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    (logging.enable_progress_bar if bar else logging.disable_progress_bar)()
+    logging.set_verbosity_info()
+    try:
+        record = tmp_path / "cells" / "1.json"
+        done = run_cell(Cell("one", say_how_much_is_shown, {"record": record, "identity": "1"}, record, "1"))
+        assert (done["verbosity"], done["bar"]) == (logging.ERROR, False)
+        assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == (logging.INFO, bar)
+    finally:
+        logging.set_verbosity(before[0])
+        (logging.enable_progress_bar if before[1] else logging.disable_progress_bar)()
 
 
 def test_a_record_of_something_else_is_left_alone(tmp_path):
@@ -113,6 +134,34 @@ def test_workers_are_kept_however_many_cells_come_next(tmp_path):
         assert {record["threads"] for record in then} == {max(1, cores // 2)}
     finally:
         close_processes()
+
+
+def test_other_processes_of_the_caller_live_on(tmp_path):
+    close_processes()
+    own = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    own.start()
+    try:
+        list(run_cells([cell(tmp_path, number) for number in range(2)], Engine(workers=2)))
+        close_processes()
+        own.join(2)
+        assert own.is_alive()
+    finally:
+        own.kill()
+        own.join()
+
+
+def die(**ignored):
+    os._exit(1)
+
+
+def test_a_worker_that_dies_takes_the_others_with_it(tmp_path):
+    close_processes()
+    began = time.monotonic()
+    with pytest.raises(TriuneError, match="a worker process ended before its run did"):
+        list(run_cells([cell(tmp_path, 1, die), cell(tmp_path, 2, seconds=60.0)], Engine(workers=2)))
+    while multiprocessing.active_children() and time.monotonic() - began < 50:
+        time.sleep(0.05)
+    assert multiprocessing.active_children() == []
 
 
 def fail_in_new_folder(folder):

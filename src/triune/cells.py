@@ -175,7 +175,7 @@ def run_cells(cells: Sequence[Cell], engine: Engine = LOCAL, of: int | None = No
 def run_cell(cell: Cell) -> Record:
     from transformers.utils import logging
 
-    before = logging.get_verbosity()
+    verbosity, progress_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()  # a fresh head is what we want, and not worth a warning in each run
     logging.disable_progress_bar()
     try:
@@ -183,7 +183,9 @@ def run_cell(cell: Cell) -> Record:
             # Whoever had it before may have done it: a job of a run that was killed, or of one beside this.
             return finished(cell) or _timed(cell)
     finally:
-        logging.set_verbosity(before)
+        logging.set_verbosity(verbosity)
+        if progress_bar:
+            logging.enable_progress_bar()
 
 
 def _timed(cell: Cell) -> Record:
@@ -247,8 +249,11 @@ def close_processes() -> None:
     """End the worker processes, at once; what they are at is lost, and what is finished is not."""
     global _pool
     if _pool is not None:
-        _pool[1].shutdown(wait=False, cancel_futures=True)
-        for process in multiprocessing.active_children():  # they would end what they are at, and we wait for them
+        executor = _pool[1]
+        # Its own alone: other children of this process are the caller's. Only Python 3.14 has a way to ask for them.
+        workers = list((executor._processes or {}).values())
+        executor.shutdown(wait=False, cancel_futures=True)
+        for process in workers:  # they would end what they are at, and we wait for them
             process.terminate()
         _pool = None
 

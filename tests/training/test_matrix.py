@@ -256,17 +256,11 @@ def test_with_a_budget_workers_do_not_wait_for_the_end_of_a_search(samples, tmp_
 
 def test_a_worker_that_dies_is_one_line(samples, tmp_path, monkeypatch, command):
     """Killed from outside, for want of memory for example."""
-    from concurrent.futures.process import BrokenProcessPool
+    from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 
-    class Broken:
-        def __init__(self, *ignored, **also):
-            pass
-
+    class Broken(ProcessPoolExecutor):
         def submit(self, *ignored):
             raise BrokenProcessPool("A process in the process pool was terminated abruptly")
-
-        def shutdown(self, **ignored):
-            pass
 
     cells.close_processes()  # those of an earlier test
     monkeypatch.setattr(cells, "ProcessPoolExecutor", Broken)
