@@ -1,5 +1,6 @@
 """What a user of transformers expects of a model, for the shared operator in particular."""
 
+import os
 import shutil
 
 import pytest
@@ -32,6 +33,19 @@ def test_auto_classes(auto, ours, tmp_path):
     loaded = getattr(transformers, auto).from_pretrained(tmp_path)
     assert type(loaded).__name__ == ours
     assert isinstance(transformers.AutoConfig.from_pretrained(tmp_path), TriuneConfig)
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
+def test_who_may_read_the_configuration_may_read_the_weights(umask, mode, tmp_path):
+    before = os.umask(umask)
+    try:
+        small_model("shared").save_pretrained(tmp_path / "whole")
+        small_model("shared").save_pretrained(str(tmp_path / "shards"), max_shard_size="20KB")
+    finally:
+        os.umask(before)
+    files = [*(tmp_path / "whole").iterdir(), *(tmp_path / "shards").iterdir()]
+    assert sum(file.suffix == ".safetensors" for file in files) > 2
+    assert {file.stat().st_mode & 0o777 for file in files} == {mode}
 
 
 def test_configuration_round_trip(tmp_path):

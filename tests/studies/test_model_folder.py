@@ -70,11 +70,12 @@ def test_weights_are_the_runs_in_bfloat16_and_each_once(run, models):
     assert TriuneForMaskedLM.from_pretrained(models / "mini-shared").dtype == torch.bfloat16
 
 
-def test_only_what_belongs_to_a_model_is_written(models):
+def test_only_what_belongs_to_a_model_is_written(run, models):
     names = {path.name for path in (models / "mini-shared").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"} == names
     assert [path.name for path in models.iterdir()] == ["mini-shared"]
-    assert len({path.stat().st_mode for path in (models / "mini-shared").iterdir()}) == 1  # all may read what one may
+    for folder in (run / "model", models / "mini-shared"):
+        assert len({path.stat().st_mode for path in folder.iterdir()}) == 1  # all may read what one may
     assert json.loads((models / "mini-shared" / "tokenizer_config.json").read_text())["model_max_length"] == 32
 
 

@@ -4,6 +4,9 @@ A batch may come packed, or leave its padding behind on its way through the enco
 """
 
 import copy
+import os
+import shutil
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -66,6 +69,14 @@ class TriunePreTrainedModel(BertPreTrainedModel):
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
         return checkpoint.load_checked(super().from_pretrained, *args, **kwargs)
+
+    def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+        """As transformers does; who may read config.json may read the weights, which safetensors writes for their owner
+        alone."""
+        super().save_pretrained(save_directory, *args, **kwargs)
+        folder = Path(save_directory)
+        for weights in folder.glob("model*.safetensors"):
+            shutil.copymode(folder / "config.json", weights)
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """Where nothing is asked for, transformers takes "sdpa"; we take the automatic choice."""

@@ -1,6 +1,5 @@
 """From a pre-training run to a folder that others can use: small weights, tokenizer, and a card."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,6 @@ def publish_model(run: Path, folder: Path, said: Said, data: Path | None = None,
     tokenizer.model_max_length = model.config.max_position_embeddings  # where pipelines cut longer texts
     with replaced_folder(folder) as beside:
         model.save_pretrained(beside, max_shard_size="1TB")  # in one file
-        shutil.copymode(beside / "config.json", beside / WEIGHTS)  # safetensors makes it for its owner alone
         write_tokenizer(tokenizer, beside)
         sums = {trained.sha256, locate_model(str(beside)).sha256}
         found = [] if scores is None else _scores_of(sums, scores)
