@@ -71,8 +71,6 @@ def main() -> None:
         print(end="", flush=True)  # at exit, Python would report a failure in its own way
     except TriuneError as error:
         _fail(one_line(error))
-    except typer.Abort:
-        _fail("aborted")
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone (triune … | head): nothing to say, and no traceback at exit
         sys.exit(1)

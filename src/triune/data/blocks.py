@@ -16,7 +16,7 @@ from triune.errors import TriuneError
 class Blocks(Dataset[dict[str, torch.Tensor]]):
     """The blocks of one split. Files are opened when first read, so that copies in worker processes open their own.
 
-    Opening compares sizes with the manifest; `verify` compares checksums.
+    Making it compares sizes with the manifest; `prepare` compares checksums.
     """
 
     def __init__(self, folder: str | Path, split: str = "train") -> None:
@@ -30,12 +30,6 @@ class Blocks(Dataset[dict[str, torch.Tensor]]):
         if wrong:
             raise TriuneError(f"{wrong[0]}: prepare it again")
         self._maps: tuple[np.ndarray, np.ndarray] | None = None
-
-    def verify(self) -> None:
-        """Read everything once and compare checksums."""
-        wrong = damage(self.folder, self.manifest.files)
-        if wrong:
-            raise TriuneError(f"{wrong[0]}: prepare it again")
 
     def __len__(self) -> int:
         return int(self.manifest.splits[self.split]["blocks"])

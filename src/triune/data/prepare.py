@@ -54,7 +54,6 @@ def prepare(
     valid_sources: Sources = (),
     workers: int | None = None,
     seed: int = 1,
-    force: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> Manifest:
     """Tokenise the sources into `out`, or find that it is there already and current.
@@ -77,7 +76,7 @@ def prepare(
     }
     job = _Job([*train, *valid], len(train), settings, tokenizer, Path(out), workers, say or (lambda line: None))
     current, changes = job.current()
-    if current is not None and not changes and not force:
+    if current is not None and not changes:
         current.reused = True
         return current
     for change in changes:

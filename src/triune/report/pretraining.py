@@ -42,10 +42,6 @@ def run_record(run: Path) -> Record:
         raise TriuneError(f"'{run}' is damaged ({one_line(error)}): run it again in another folder") from error
 
 
-def pretraining_table(runs: Sequence[Path]) -> Table:
-    return runs_table([run_record(run) for run in runs])
-
-
 def runs_table(records: Sequence[Record]) -> Table:
     table = Table(
         "Pre-training (Figure 2)",
