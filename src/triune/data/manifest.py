@@ -1,12 +1,12 @@
 """The record of a prepared folder: what it was made from, what is in it, and whether it is still current."""
 
-import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from triune.checksums import sha256_of
 from triune.data.sources import HUB, Source, source_files
 from triune.errors import TriuneError, one_line
 
@@ -74,11 +74,6 @@ class Manifest:
             f"unigram entropy {self.unigram_entropy:.3f} nats"
         )
         return lines
-
-
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fingerprint(source: Source, known: Iterable[dict[str, Any]] = ()) -> list[dict[str, Any]]:

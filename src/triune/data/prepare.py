@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from triune.checksums import sha256_of
 from triune.data.encode import Batch, encode_batches
 from triune.data.folders import refuse_something_else, replaced_folder
 from triune.data.manifest import (
@@ -16,7 +17,6 @@ from triune.data.manifest import (
     damage,
     fingerprint,
     setting_changes,
-    sha256_of,
     source_changes,
     tokenizer_changes,
 )

@@ -1,26 +1,23 @@
 """Checkpoints that are whole or not there: written beside, sealed with checksums, renamed."""
 
-import hashlib
 import json
 import os
 import shutil
 from pathlib import Path
 
+from triune.checksums import sha256_of
 from triune.errors import TriuneError
 
 SEAL = "seal.json"
 PREFIX = "checkpoint-"
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def seal(written: Path, place: Path) -> None:
     """Record what the checkpoint holds, make it durable, and move it to where it belongs in one step."""
     files = sorted(path for path in written.rglob("*") if path.is_file() and path.name != SEAL)
-    record = {str(path.relative_to(written)): {"bytes": path.stat().st_size, "sha256": _digest(path)} for path in files}
+    record = {
+        str(path.relative_to(written)): {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in files
+    }
     (written / SEAL).write_text(json.dumps(record, indent=1), encoding="utf-8")
     for path in (*files, written / SEAL):
         with path.open("rb") as file:
@@ -44,7 +41,7 @@ def damage(checkpoint: Path) -> str | None:
             return f"{name} is missing"
         if path.stat().st_size != expected["bytes"]:
             return f"{name} has {path.stat().st_size} bytes instead of {expected['bytes']}"
-        if _digest(path) != expected["sha256"]:
+        if sha256_of(path) != expected["sha256"]:
             return f"{name} has been changed"
     return None
 

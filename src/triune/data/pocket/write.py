@@ -1,6 +1,5 @@
 """Writing the pocket benchmark to a folder, or finding that it is there already."""
 
-import hashlib
 import io
 import json
 import random
@@ -9,6 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from triune.checksums import sha256_of
 from triune.data.folders import refuse_something_else, replaced_folder
 from triune.data.pocket import pairs, sentences, stories
 from triune.data.pocket.facts import Part
@@ -57,7 +57,7 @@ def write_pocket(out: Path, seed: int = 1, corpus_documents: int = DEFAULT_DOCUM
         counts |= _write_corpus(beside, seed, corpus_documents)
         counts |= _write_glue(beside, seed)
         counts |= _write_squad(beside, seed)
-        files = {name: count | {"sha256": _sha256(beside / name)} for name, count in sorted(counts.items())}
+        files = {name: count | {"sha256": sha256_of(beside / name)} for name, count in sorted(counts.items())}
         manifest: dict[str, Any] = identity | {"files": files}
         write_text(beside / MANIFEST, json.dumps(manifest, indent=1) + "\n")
     return manifest | {"reused": False}
@@ -77,9 +77,9 @@ def _current_manifest(out: Path, identity: dict[str, int]) -> dict[str, Any] | N
         manifest = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
         if {key: manifest[key] for key in identity} != identity:
             return None
-        if all(_sha256(out / name) == entry["sha256"] for name, entry in manifest["files"].items()):
+        if all(sha256_of(out / name) == entry["sha256"] for name, entry in manifest["files"].items()):
             return dict(manifest)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, TriuneError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass  # missing, damaged or of another shape: to be written again
     return None
 
@@ -151,11 +151,3 @@ def _write_parquet(path: Path, rows: list[Row]) -> None:
     written = io.BytesIO()
     pq.write_table(pa.table(arrays), written, compression="zstd")
     write_bytes(path, written.getvalue())
-
-
-def _sha256(path: Path) -> str:
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise TriuneError(f"cannot read '{path}': {error.strerror}") from error
