@@ -4,7 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-SUMMARY, RECORD = "summary.json", "record.json"  # of a pre-training, of a fine-tuning
+# In the folder of a run: what a pre-training is and, written last, what it gave; the same of a fine-tuning; its model.
+RUN = "run.json"
+SUMMARY = "summary.json"
+RECORD = "record.json"
+MODEL = "model"
 
 
 def has_weights(model: Path) -> bool:

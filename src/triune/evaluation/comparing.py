@@ -11,10 +11,9 @@ from triune.errors import TriuneError, one_line
 from triune.evaluation.grouping import all_known, groups_of
 from triune.evaluation.significance import Comparison, Paired, compare_all
 from triune.files import write_text
+from triune.presence import RECORD
 
-# In the folder of a run: what it was and gave, and its prediction for every development row.
-RECORD = "record.json"
-DEV = "dev.json"
+DEV = "dev.json"  # in the folder of a run: its prediction for every development row
 SCORES = "scores.json"
 REFERENCE = "standard"
 SHARED = "shared"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from triune import operators
 from triune.errors import TriuneError, one_line, shown
-from triune.evaluation.comparing import RECORD
 from triune.evaluation.predict import TASK_FILE
 from triune.models.locate import Location, locate_model
 from triune.models.pretrained import resolved
+from triune.presence import MODEL, RECORD
 
 # Where models are under a folder that is none itself: its seeds, its models, its tasks, or a whole results folder.
-_LAYOUTS = ("seed-*/model", "*/seed-*/model", "*/*/seed-*/model", "tasks/*/*/seed-*/model")
+_LAYOUTS = tuple(f"{seeds}/{MODEL}" for seeds in ("seed-*", "*/seed-*", "*/*/seed-*", "tasks/*/*/seed-*"))
 _SEED = re.compile(r"seed-(\d+)")
 
 
@@ -69,7 +69,7 @@ def split_label(text: str) -> tuple[str | None, str]:
 def _models_in(path: str) -> list[str]:
     """The model itself (a folder or a name on the hub), or all under a folder."""
     folder = Path(path).expanduser()
-    if not folder.is_dir() or any((folder / name / "config.json").is_file() for name in ("", "model")):
+    if not folder.is_dir() or any((folder / name / "config.json").is_file() for name in ("", MODEL)):
         return [path]
     for layout in _LAYOUTS:
         if inside := [str(one.parent) for one in folder.glob(f"{layout}/{TASK_FILE}")]:
@@ -95,7 +95,7 @@ def _finetuned(path: str, label: str | None) -> Finetuned:
 def task_of(path: str) -> str:
     """The task that the model in a folder, or in `model/` of it, was fine-tuned on."""
     folder = Path(path).expanduser()
-    file = next((one for one in (folder / TASK_FILE, folder / "model" / TASK_FILE) if one.is_file()), None)
+    file = next((one for one in (folder / TASK_FILE, folder / MODEL / TASK_FILE) if one.is_file()), None)
     if file is None:
         locate_model(path)  # where there is no model at all, that is the thing to say
         raise TriuneError(

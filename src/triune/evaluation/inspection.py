@@ -19,7 +19,8 @@ from triune.evaluation.attention_maps import OpenModel, look_at_texts, open_mode
 from triune.models.heads import TriuneForMaskedLM
 from triune.models.locate import Location, locate_model
 from triune.operators import Operator
-from triune.training import run_folder
+from triune.presence import MODEL, RUN
+from triune.training.run_folder import recipe_of, versions
 
 VERSION = 1  # of what is measured: goes into the identity of a record
 ROLES = ("query", "key", "value")
@@ -98,7 +99,7 @@ def inspect_opened(label: str, opened: OpenModel, texts: Sequence[str], source: 
         "source": source,
         "start": start.kind,
         "layers": layers,
-        "versions": run_folder.versions(),
+        "versions": versions(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
     }
 
@@ -190,9 +191,9 @@ def _exact_start(location: Location) -> list[Vectors] | None:
 
 def _seed_of_run(location: Location) -> int | None:
     folder = Path(location.path)
-    if folder.name != run_folder.MODEL or not (folder.parent / "run.json").is_file():
+    if folder.name != MODEL or not (folder.parent / RUN).is_file():
         return None
-    return run_folder.recipe_of(folder.parent).training.seed
+    return recipe_of(folder.parent).training.seed
 
 
 def _moved(vectors: Vectors, start: Vectors, sizes_only: tuple[str, ...]) -> dict[str, Any]:

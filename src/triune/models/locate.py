@@ -14,6 +14,7 @@ from triune.errors import TriuneError, did_you_mean, one_line
 from triune.models.configuration import TriuneConfig
 from triune.models.pretrained import pretrained_names, resolved
 from triune.operators import with_operator_sources
+from triune.presence import MODEL
 
 WEIGHTS = "model.safetensors"
 
@@ -30,9 +31,9 @@ def locate_model(name: str) -> Location:
     folder = Path(resolved(name)).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            if not (folder / "model" / "config.json").is_file():
+            if not (folder / MODEL / "config.json").is_file():
                 raise TriuneError(f"'{name}' holds no model: neither config.json nor model/config.json is there")
-            folder = folder / "model"
+            folder = folder / MODEL
         path = str(folder)
     elif folder.exists() or name.count("/") > 1 or name.startswith((".", "/", "~")):
         raise TriuneError(f"there is no model folder '{name}'")

@@ -12,20 +12,19 @@ from typing import Any
 from triune import operators
 from triune.data.tasks import POCKET
 from triune.errors import TriuneError, one_line, shown
-from triune.evaluation.comparing import DEV, RECORD, SCORES, Started, compare_records, started_beside, started_from
+from triune.evaluation.comparing import DEV, SCORES, Started, compare_records, started_beside, started_from
 from triune.evaluation.significance import Comparison
-from triune.presence import diverged, read
+from triune.presence import RECORD, RUN, SUMMARY, diverged, read
 from triune.report import planned
 from triune.report.noise import noise_comparisons
 from triune.report.pretraining import run_record
 from triune.report.shapes import wrong_form
 from triune.report.task_name import is_pocket
 from triune.report.transfer import transfer_comparisons
-from triune.training.run_folder import METRICS, SUMMARY
+from triune.training.run_folder import METRICS
 
 Record = dict[str, Any]
 
-RUN = "run.json"
 ABLATIONS = "ablations"
 # In the order in which the page lists records; variants are the pre-training runs behind the ablations.
 STUDIES = (

@@ -7,6 +7,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from triune.errors import TriuneError, one_line
+from triune.presence import RUN
 from triune.report.tables import Table
 from triune.report.unigram import unigram_note, unigram_of
 from triune.training.run_folder import metrics_of, summary_of
@@ -21,7 +22,7 @@ def run_record(run: Path) -> Record:
     folder = run.resolve()
     label = folder.parent.name if folder.name.startswith("seed-") else folder.name
     try:
-        about = json.loads((run / "run.json").read_text(encoding="utf-8"))
+        about = json.loads((run / RUN).read_text(encoding="utf-8"))
         recipe, summary = about["recipe"], summary_of(run)
         return {
             "study": "pretraining",
@@ -37,7 +38,7 @@ def run_record(run: Path) -> Record:
     except TriuneError:
         raise
     except OSError as error:
-        raise TriuneError(f"'{run}' is not a run folder: cannot read run.json ({error.strerror})") from error
+        raise TriuneError(f"'{run}' is not a run folder: cannot read {RUN} ({error.strerror})") from error
     except (ValueError, KeyError, TypeError) as error:
         raise TriuneError(f"'{run}' is damaged ({one_line(error)}): run it again in another folder") from error
 

@@ -19,11 +19,12 @@ from triune.errors import TriuneError, did_you_mean, one_line, shown
 from triune.evaluation.over_seeds import pooled_tests
 from triune.evaluation.significance import holm
 from triune.models.heads import TriuneForMaskedLM
+from triune.presence import SUMMARY
 from triune.training.pretrain import model_config
 from triune.training.pretraining_cell import pretraining_cell
 from triune.training.recipe import Recipe, load_recipe
 from triune.training.recipe_files import find_recipe
-from triune.training.run_folder import SUMMARY, versions
+from triune.training.run_folder import versions
 
 UNNAMED = "ablations.json"  # of a list called `ablations`; in older results of whatever list was the only one
 

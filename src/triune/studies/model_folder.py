@@ -13,11 +13,11 @@ from triune.errors import TriuneError
 from triune.files import write_text
 from triune.models.heads import TriuneForMaskedLM
 from triune.models.locate import WEIGHTS, locate_model, tokenizer_of
-from triune.presence import diverged, has_weights
+from triune.presence import MODEL, SUMMARY, diverged, has_weights
 from triune.report.gather import gather
 from triune.report.pretraining import run_record
 from triune.report.published_card import MARK, Counted, Said, published_card
-from triune.training.run_folder import MODEL, SUMMARY, is_finished
+from triune.training.run_folder import is_finished
 
 CARD = "README.md"
 WRITTEN = {CARD, WEIGHTS, "config.json", *TOKENIZER_FILES}

@@ -13,11 +13,10 @@ from pathlib import Path
 from rich.console import Console
 
 from triune.budget import Budget, duration, seconds_in
-from triune.presence import RECORD, SUMMARY, has_lost_weights, has_weights, read
+from triune.presence import MODEL, RECORD, SUMMARY, has_lost_weights, has_weights, read
 from triune.report.tables import Table
 from triune.studies.place import FIRST_SEED, Place
 from triune.studies.stages import Stage
-from triune.studies.weights import MODEL
 
 _OF_A_TURN = ("finetuning", "noise", "transfer")
 _OF_A_ROUND = ("pretraining", *_OF_A_TURN)

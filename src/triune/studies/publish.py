@@ -11,16 +11,16 @@ from typing import Any
 
 from triune.data.examples import ids_sha256
 from triune.errors import TriuneError, one_line
-from triune.evaluation.comparing import DEV, RECORD
+from triune.evaluation.comparing import DEV
 from triune.files import write_text
-from triune.presence import diverged
+from triune.presence import RECORD, RUN, SUMMARY, diverged
 from triune.report import planned
-from triune.report.gather import RUN, gather
-from triune.training.run_folder import METRICS, SUMMARY
+from triune.report.gather import gather
+from triune.training.run_folder import METRICS
 
 LARGEST = 1_000_000  # bytes; what is larger is no small record
 _BESIDE = {"pretraining": (SUMMARY, RUN, METRICS), "variants": (SUMMARY, RUN, METRICS), "finetuning": (DEV,)}
-_OF_SEARCHES = ("search-*/record.json", f"rates/*/*/{SUMMARY}")  # no results, but what reproduce goes on from
+_OF_SEARCHES = (f"search-*/{RECORD}", f"rates/*/*/{SUMMARY}")  # no results, but what reproduce goes on from
 _IDS = "ids"  # in a record, of the rows that were scored
 _PARTS_KEPT = 3  # of a path that leads out of the results
 

@@ -14,6 +14,7 @@ from typing import Any
 from triune.cells import Cell, Record, finished, write_record
 from triune.data.blocks import Blocks
 from triune.errors import DivergedError
+from triune.presence import SUMMARY
 from triune.studies.place import Place
 from triune.studies.variants import VariantList, content, final_recipes, lists_of, operator_recipes
 from triune.training import run_folder
@@ -65,9 +66,7 @@ def rate_records(place: Place, of_operators: bool) -> list[Path]:
     if not place.is_first_round:
         return []
     rates = place.scale.pretraining.rates
-    return [
-        _folder(place, arm, rate) / run_folder.SUMMARY for arm in _arms_to_do(place, of_operators) for rate in rates
-    ]
+    return [_folder(place, arm, rate) / SUMMARY for arm in _arms_to_do(place, of_operators) for rate in rates]
 
 
 def rate_cells(place: Place, of_operators: bool) -> list[Cell]:
@@ -133,7 +132,7 @@ def run_rate(recipe: dict[str, Any], data: Path, folder: Path, identity: str) ->
         record = {**{name: value for name, value in summary.items() if name != "run"}, **record}
     except DivergedError as error:
         record |= {"operator": recipe["model"]["operator"], "diverged": error.short}
-    write_record(folder / run_folder.SUMMARY, record)
+    write_record(folder / SUMMARY, record)
     shutil.rmtree(beside, ignore_errors=True)
     return record
 
@@ -160,7 +159,7 @@ def _cells(place: Place, chosen: Sequence[Arm]) -> dict[Arm, list[Cell]]:
             identity = run_folder.identity_of(tried, data)
             folder = _folder(place, arm, rate)
             arguments = {"recipe": tried.to_dict(), "data": place.blocks, "folder": folder, "identity": identity}
-            cell = Cell(f"{arm.name} · rate {rate:g}", run_rate, arguments, folder / run_folder.SUMMARY, identity)
+            cell = Cell(f"{arm.name} · rate {rate:g}", run_rate, arguments, folder / SUMMARY, identity)
             cells.setdefault(arm, []).append(cell)
     return cells
 

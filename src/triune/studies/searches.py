@@ -4,9 +4,8 @@ It is the first. Where the weights of the first have gone, or one of them diverg
 later round makes a search of its own, in folders with another ending, and keeps to it.
 """
 
-from triune.presence import RECORD, SUMMARY, diverged, has_weights
+from triune.presence import MODEL, RECORD, SUMMARY, diverged, has_weights
 from triune.studies.place import FIRST_SEED, Place
-from triune.studies.weights import MODEL
 
 
 def ending(seed: int) -> str:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from triune.cells import Cell, Engine, Record, run_missing
-from triune.presence import has_lost_weights, has_weights
+from triune.presence import MODEL, RECORD, has_lost_weights, has_weights
 from triune.progress import Done
 from triune.studies.place import Place
-from triune.studies.weights import MODEL, cell_without_weights, pretrained_models
+from triune.studies.weights import cell_without_weights, pretrained_models
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _here(place: Place) -> Engine:
 
 def finetuning_records(place: Place) -> list[Path]:
     return [
-        place.out / "tasks" / task / label / name / "record.json"
+        place.out / "tasks" / task / label / name / RECORD
         for task in place.scale.finetuning.tasks
         for label in place.in_turn
         for name in _run_folders(place, task)

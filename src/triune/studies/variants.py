@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from triune.errors import TriuneError
+from triune.presence import SUMMARY
 from triune.studies.ablations import Ablations, Variant, load_ablations, variant_recipes, written_recipes
 from triune.studies.place import FIRST_SEED, Place
 from triune.training.recipe import Recipe, load_recipe, swap_operator
-from triune.training.run_folder import SUMMARY
 
 
 def operator_recipes(place: Place) -> dict[str, Recipe]:

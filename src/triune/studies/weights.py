@@ -9,10 +9,8 @@ from typing import Any
 
 from triune.cells import Cell, Record
 from triune.errors import TriuneError
-from triune.presence import has_weights, read
+from triune.presence import MODEL, RECORD, has_weights, read
 from triune.studies.place import FIRST_SEED, Place
-
-MODEL = "model"
 
 
 def pretrained_models(place: Place, seed: int = FIRST_SEED) -> dict[str, Any]:
@@ -33,7 +31,7 @@ def pretrained_models(place: Place, seed: int = FIRST_SEED) -> dict[str, Any]:
 def _checksum_in_records(place: Place, label: str, run: Path) -> str:
     """Of weights that are not here, as the records of what was fine-tuned from them have it."""
     ending = (run / MODEL).relative_to(place.out).as_posix()
-    for path in sorted((place.out / "tasks").glob(f"*/{label}/*/record.json")):
+    for path in sorted((place.out / "tasks").glob(f"*/{label}/*/{RECORD}")):
         record = read(path)
         if str(record.get("model_path", "")).endswith(ending):
             return str(record.get("model_sha256", ""))

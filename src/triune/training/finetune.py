@@ -15,15 +15,13 @@ import torch
 from triune.data.batches import training_plan
 from triune.data.encoded import Encoded, OnDevice
 from triune.errors import DivergedError
-from triune.evaluation.comparing import RECORD
 from triune.evaluation.predicting import predict_logits
 from triune.files import write_text
+from triune.presence import MODEL, RECORD
 from triune.training.finetune_recipe import FinetuneRecipe
 from triune.training.problems import Problem
 from triune.training.run_folder import versions
 from triune.training.steps import Steps
-
-MODEL = "model"
 
 
 @dataclass(frozen=True)

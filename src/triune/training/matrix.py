@@ -10,12 +10,13 @@ from triune.cells import LOCAL, Cell, Engine, Record, finished, run_missing, wor
 from triune.data.encoded import CACHE
 from triune.data.tasks import get_task
 from triune.errors import DivergedError, TriuneError
-from triune.evaluation.comparing import DEV, RECORD
+from triune.evaluation.comparing import DEV
 from triune.evaluation.finetuned import split_label
 from triune.kernels import dispatch
 from triune.models.locate import Location, locate_model
 from triune.operators import with_operator_sources
-from triune.training.finetune import MODEL, Job, finetune
+from triune.presence import MODEL, RECORD
+from triune.training.finetune import Job, finetune
 from triune.training.finetune_recipe import FinetuneRecipe, finetune_recipe_from_dict
 from triune.training.task_data import TaskData, load, problem_for
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from triune.cells import Cell, Record, write_record
 from triune.data.blocks import Blocks
 from triune.errors import DivergedError, TriuneError
+from triune.presence import SUMMARY
 from triune.training import run_folder
 from triune.training.pretrain import pretrain
 from triune.training.recipe import Recipe, recipe_from_dict
@@ -17,7 +18,7 @@ def pretraining_cell(title: str, recipe: Recipe, data: Path, run: Path) -> Cell:
     identity = run_folder.identity_of(recipe, run_folder.data_hashes(Blocks(data, "train")))
     arguments = {"recipe": recipe.to_dict(), "data": data, "run": run, "identity": identity}
     # The summary is written after the model, and counts without it too: records may be kept without weights.
-    return Cell(title, run_or_diverge, arguments, run / run_folder.SUMMARY, identity)
+    return Cell(title, run_or_diverge, arguments, run / SUMMARY, identity)
 
 
 def run_or_diverge(recipe: dict[str, Any], data: Path, run: Path, identity: str) -> Record:
@@ -33,7 +34,7 @@ def run_or_diverge(recipe: dict[str, Any], data: Path, run: Path, identity: str)
             "unigram_entropy": entropy,
             "diverged": error.short,
         }
-        return write_record(run / run_folder.SUMMARY, record)
+        return write_record(run / SUMMARY, record)
 
 
 def loss_line(cell: Cell, record: Record) -> str:
