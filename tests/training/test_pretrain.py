@@ -284,6 +284,11 @@ def half_way(blocks, tmp_path, monkeypatch):
     return run
 
 
+def test_tied_weights_are_not_said_to_be_missing(half_way, blocks, capfd):
+    pretrain(tiny(), blocks, half_way)
+    assert "missing keys" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     "file", ["model.safetensors", "optimizer.pt", "rng_state.pth", "trainer_state.json", "seal.json"]
 )

@@ -4,8 +4,6 @@ Weights are random and in the chosen dtype, nothing is padded, no pooler runs. E
 in the same mode. A model is made and compiled anew for each shape, so that no shape is another's warm-up.
 """
 
-import contextlib
-import io
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -104,8 +102,7 @@ def _model(settings: InferenceSettings, operator: str, library: bool) -> Any:
         return BertModel(bert_config(_config(settings, operator, PYTORCH)), add_pooling_layer=False)
     if operator == REFERENCE:
         return TriuneModel(_config(settings, operator, PYTORCH), add_pooling_layer=False)
-    with contextlib.redirect_stdout(io.StringIO()):  # folding says what it saves
-        return TriuneModel(_config(settings, operator, AUTOMATIC), add_pooling_layer=False).fold()
+    return TriuneModel(_config(settings, operator, AUTOMATIC), add_pooling_layer=False).fold()
 
 
 def _measure(settings: InferenceSettings, ids_BT: torch.Tensor, ceilings: Ceilings) -> list[Result]:

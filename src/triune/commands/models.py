@@ -79,7 +79,7 @@ def fold(
     from triune.models.folding import fold_folder
     from triune.models.pretrained import resolved
 
-    fold_folder(Path(resolved(model)), out)
+    print(fold_folder(Path(resolved(model)), out))
 
 
 def publish(

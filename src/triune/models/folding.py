@@ -14,8 +14,11 @@ from triune.models.presets import checked_config, read_config
 COPIED = ("tokenizer*", "vocab*", "special_tokens_map.json", "added_tokens.json", TASK_FILE)
 
 
-def fold_folder(source: Path, out: Path) -> None:
-    """Load `source`, fold it, save it as `out` with its tokenizer and, if it was fine-tuned, its task."""
+def fold_folder(source: Path, out: Path) -> str:
+    """Load `source`, fold it, save it as `out` with its tokenizer and, if it was fine-tuned, its task.
+
+    Gives a line that says what that saves.
+    """
     if out.exists():
         raise TriuneError(f"'{out}' exists already: choose another folder")
     if not (source / "config.json").is_file():
@@ -28,7 +31,8 @@ def fold_folder(source: Path, out: Path) -> None:
     head = {known.__name__: known for known in HEADS.values()}.get(architecture)
     if head is None:
         raise TriuneError(f"'{source}' holds an unknown architecture '{architecture}'")
-    folded = head.from_pretrained(source).fold()
+    model = head.from_pretrained(source)
+    folded = model.fold()
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as beside:
@@ -40,3 +44,5 @@ def fold_folder(source: Path, out: Path) -> None:
             written.rename(out)
     except OSError as error:
         raise TriuneError(f"cannot write '{out}': {one_line(error)}; nothing was left there") from error
+    before, after = model.num_parameters(), folded.num_parameters()
+    return f"folded {model.config.operator}: {before:,} -> {after:,} parameters ({after - before:+,})"

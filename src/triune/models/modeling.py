@@ -117,15 +117,13 @@ class TriunePreTrainedModel(BertPreTrainedModel):
         return [module for module in self.modules() if isinstance(module, TriuneLayer)]
 
     def fold(self) -> "TriunePreTrainedModel":
-        """A copy for inference, with role vectors merged as the operator can; prints what that saves."""
+        """A copy for inference, with role vectors merged as the operator can."""
         if self.config.folded:
             raise TriuneError("the model is folded already")
         folded = copy.deepcopy(self).eval()
         folded.config.folded = True
         for layer in folded._layers:
             layer.attention.self.fold(layer.attention.output.dense)
-        before, after = self.num_parameters(), folded.num_parameters()
-        print(f"folded {self.config.operator}: {before:,} -> {after:,} parameters ({after - before:+,})")
         return folded
 
 

@@ -12,13 +12,14 @@ from triune.data.blocks import Blocks
 from triune.errors import TriuneError
 from triune.files import write_text
 from triune.operators import with_operator_sources
+from triune.presence import MODEL as MODEL
+from triune.presence import RUN
+from triune.presence import SUMMARY as SUMMARY
 from triune.training.recipe import Recipe, recipe_from_dict
 from triune.version import __version__
 
 RECIPE = "recipe.yaml"
 METRICS = "metrics.jsonl"
-SUMMARY = "summary.json"
-MODEL = "model"
 
 
 def versions() -> dict[str, str]:
@@ -32,9 +33,9 @@ def open_run(run: Path, recipe: Recipe, data: dict[str, Any]) -> None:
     """Start a run folder, or make sure that the one there belongs to the same recipe and data."""
     operator = recipe.model.operator
     described = with_operator_sources({"recipe": recipe.to_dict(), "data": data}, [operator])
-    if (run / "run.json").is_file():
+    if (run / RUN).is_file():
         # Every value of both, with those that a recipe leaves out where they are as ever.
-        written = _read(run / "run.json")
+        written = _read(run / RUN)
         before = {"recipe": asdict(recipe_of(run)), "data": written.get("data")}
         different = _first_difference(before, {"recipe": asdict(recipe), "data": data})
         if not different and written.get("operator_sources") != described.get("operator_sources"):
@@ -45,7 +46,7 @@ def open_run(run: Path, recipe: Recipe, data: dict[str, Any]) -> None:
         if run.exists() and any(not path.name.startswith(".") for path in run.iterdir()):
             raise TriuneError(f"'{run}' exists and is not a run folder: choose another --out")
         started = {"versions": versions(), "started": time.time()}
-        write_text(run / "run.json", json.dumps({**described, **started}, indent=2))
+        write_text(run / RUN, json.dumps({**described, **started}, indent=2))
     if not (run / RECIPE).is_file():  # for people; a kill may have come between the two
         write_text(run / RECIPE, recipe.to_yaml())
 
@@ -62,9 +63,9 @@ def identity_of(recipe: Recipe, data: dict[str, str]) -> str:
 
 
 def recipe_of(run: Path) -> Recipe:
-    written = _read(run / "run.json")
+    written = _read(run / RUN)
     if not isinstance(written.get("recipe"), dict):
-        raise TriuneError(f"'{run / 'run.json'}' holds no recipe: it is not of a pre-training run")
+        raise TriuneError(f"'{run / RUN}' holds no recipe: it is not of a pre-training run")
     return recipe_from_dict(written["recipe"], str(run))
 
 

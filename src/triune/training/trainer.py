@@ -107,6 +107,12 @@ class PretrainingTrainer(Trainer):
     def floating_point_ops(self, inputs: Any) -> int:
         return 0  # the run's own report counts them, once
 
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """Tied weights are saved once, under one name: that the other is missing is as it should be."""
+        tied = self.model.all_tied_weights_keys  # the name that is not saved: the one that is
+        missing = [key for key in load_result.missing_keys if tied.get(key, key) in load_result.missing_keys]
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
+
     # The optimiser.
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
