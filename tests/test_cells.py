@@ -156,12 +156,12 @@ def die(**ignored):
 
 def test_a_worker_that_dies_takes_the_others_with_it(tmp_path):
     close_processes()
-    began = time.monotonic()
+    before, began = set(multiprocessing.active_children()), time.monotonic()
     with pytest.raises(TriuneError, match="a worker process ended before its run did"):
         list(run_cells([cell(tmp_path, 1, die), cell(tmp_path, 2, seconds=60.0)], Engine(workers=2)))
-    while multiprocessing.active_children() and time.monotonic() - began < 50:
+    while set(multiprocessing.active_children()) - before and time.monotonic() - began < 50:
         time.sleep(0.05)
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= before  # other tests may have left some
 
 
 def fail_in_new_folder(folder):
@@ -185,11 +185,12 @@ def test_a_folder_that_goes_away_meanwhile_is_made_again(tmp_path):
 
 def test_a_failure_does_not_wait_for_the_others(tmp_path):
     close_processes()
+    before = set(multiprocessing.active_children())
     cells = [cell(tmp_path, 1, fail), cell(tmp_path, 2, seconds=60.0)]
     began = time.monotonic()
     with pytest.raises(TriuneError, match="this one cannot be done"):
         list(run_cells(cells, Engine(workers=2)))
     # Not by join: a thread of the pool waits for the same processes, and whoever comes second hears nothing of the end.
-    while multiprocessing.active_children() and time.monotonic() - began < 50:
+    while set(multiprocessing.active_children()) - before and time.monotonic() - began < 50:
         time.sleep(0.05)
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= before  # other tests may have left some
