@@ -150,20 +150,6 @@ def test_other_processes_of_the_caller_live_on(tmp_path):
         own.join()
 
 
-def die(**ignored):
-    os._exit(1)
-
-
-def test_a_worker_that_dies_takes_the_others_with_it(tmp_path):
-    close_processes()
-    before, began = set(multiprocessing.active_children()), time.monotonic()
-    with pytest.raises(TriuneError, match="a worker process ended before its run did"):
-        list(run_cells([cell(tmp_path, 1, die), cell(tmp_path, 2, seconds=60.0)], Engine(workers=2)))
-    while set(multiprocessing.active_children()) - before and time.monotonic() - began < 50:
-        time.sleep(0.05)
-    assert set(multiprocessing.active_children()) <= before  # other tests may have left some
-
-
 def fail_in_new_folder(folder):
     """Gives what is said to whoever wants in while another one fails and takes the new folder away."""
     said = []
