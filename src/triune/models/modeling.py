@@ -75,8 +75,9 @@ class TriunePreTrainedModel(BertPreTrainedModel):
         alone."""
         super().save_pretrained(save_directory, *args, **kwargs)
         folder = Path(save_directory)
-        for weights in folder.glob("model*.safetensors"):
-            shutil.copymode(folder / "config.json", weights)
+        if (folder / "config.json").is_file():  # of several processes, one writes it
+            for weights in folder.glob("model*.safetensors"):
+                shutil.copymode(folder / "config.json", weights)
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """Where nothing is asked for, transformers takes "sdpa"; we take the automatic choice."""
