@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,9 @@ from triune.errors import TriuneError
 from triune.evaluation.over_seeds import pooled_tests
 from triune.evaluation.significance import holm
 from triune.studies.ablations import Ablations, Variant, ablation_cells, check_lists, load_ablations, write_ablations
+from triune.studies.place import Place
+from triune.studies.pretraining import ablation_records
+from triune.studies.scale import load_scale
 
 LOSSES = {
     "standard": [3.0, 3.1, 3.3],
@@ -141,3 +145,34 @@ def test_an_older_record_of_our_list_stays_what_it_is(lists, tmp_path):
     check_lists([made_list(name, *variants[name]) for name in lists], tmp_path)
     assert (tmp_path / "ablations.json").read_bytes() == before
     assert not (tmp_path / "mine.json").exists()
+
+
+def seeds_of(name, records):
+    return [path.parent.name for path in records if path.parent.parent.name == name]
+
+
+def test_a_list_may_have_more_seeds_than_another(tmp_path):
+    place = Place(tmp_path, load_scale("sprint", ["ablations.seeds={levers: 3}"]), tmp_path)
+    records = ablation_records(place)
+    assert seeds_of("rolled", records) == ["seed-1", "seed-2", "seed-3"]
+    assert seeds_of("kv-tied", records) == ["seed-1"]
+    assert seeds_of("standard", records) == ["seed-1", "seed-2", "seed-3"]  # of both lists, the runs of pre-training
+    second = ablation_records(replace(place, round=1))
+    assert (seeds_of("rolled", second), seeds_of("kv-tied", second)) == (["seed-2"], [])
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        ("{lever: 3}", "no list is called 'lever' .did you mean 'levers'"),
+        ("{levers: 0}", "seeds must be at least 1"),
+        ("{levers: true}", "ablations.seeds must be a whole number, or one for each list"),
+        ("{levers: many}", "ablations.seeds must be a whole number, or one for each list"),
+        ("0", "seeds must be at least 1"),
+        ("many", "seeds"),
+    ],
+)
+def test_seeds_that_cannot_be_are_refused(seeds, said):
+    with pytest.raises(TriuneError, match=said) as caught:
+        load_scale("sprint", [f"ablations.seeds={seeds}"])
+    assert "\n" not in str(caught.value)

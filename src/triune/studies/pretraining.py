@@ -13,6 +13,7 @@ from triune.studies.place import Place
 
 if TYPE_CHECKING:
     from triune.studies.ablations import Ablations
+    from triune.studies.variants import VariantList
 
 
 # The search of rates: before the models of the paper, and before the ablations.
@@ -77,9 +78,13 @@ def run_pretraining(place: Place, done: Done) -> None:
 def ablation_records(place: Place) -> list[Path]:
     from triune.studies.variants import lists_of, runs_of_variants
 
-    seeds = place.of_round(place.scale.ablations.seeds)
-    runs = [run for one in lists_of(place) for run in runs_of_variants(place, one, seeds).values()]
+    runs = [run for one in lists_of(place) for run in runs_of_variants(place, one, _seeds(place, one)).values()]
     return [run / SUMMARY for run in dict.fromkeys(runs)]  # lists may have variants in common
+
+
+def _seeds(place: Place, one: "VariantList") -> list[int]:
+    """Of a list, those of the round of the place."""
+    return place.of_round(place.scale.ablations.seeds_of(one.ablations.name))
 
 
 def run_ablations(place: Place, done: Done) -> None:
@@ -87,7 +92,7 @@ def run_ablations(place: Place, done: Done) -> None:
     from triune.studies.rates import best_rates, search_diverged
     from triune.studies.variants import lists_of, runs_of_variants
 
-    part, folder = place.scale.ablations, place.out / "ablations"
+    folder = place.out / "ablations"
     lists = lists_of(place)
     check_lists([one.ablations for one in lists_of(replace(place, variants=None))], folder)
     cells = _ablation_cells(place)
@@ -97,7 +102,7 @@ def run_ablations(place: Place, done: Done) -> None:
     run_missing(cells, place.engine, done)
     best = best_rates(place)
     for one in lists:
-        all_seeds = replace(place, round=None).of_round(part.seeds)
+        all_seeds = _seeds(replace(place, round=None), one)
         runs = runs_of_variants(place, one, all_seeds)
         lost = {
             variant.name
@@ -137,9 +142,10 @@ def _ablation_cells(place: Place) -> list[Cell]:
     from triune.studies.variants import final_recipes, lists_of, runs_of_variants, seeded
     from triune.training.pretraining_cell import pretraining_cell
 
-    best, seeds = best_rates(place), place.of_round(place.scale.ablations.seeds)
+    best = best_rates(place)
     cells: dict[Path, Cell] = {}
     for one in lists_of(place):
+        seeds = _seeds(place, one)
         runs, recipes = runs_of_variants(place, one, seeds), final_recipes(place, one)
         for variant in one.ablations.variants:
             chosen = recipes[variant.name]

@@ -3,11 +3,12 @@
 import dataclasses
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from triune.errors import TriuneError, shown
+from triune.errors import TriuneError, did_you_mean, shown
 from triune.training.recipe_files import Number, read_parts
 
 SCALES = ("pocket", "sprint", "base", "paper")
@@ -163,20 +164,30 @@ class AblationsPart:
     variants: str | list = "ablations"  # a list of variants, or several
     leave_out: list = field(default_factory=list)  # variants of these lists that are not run
     set: list = field(default_factory=list)  # overrides of the pre-training recipe
-    seeds: int = 1
+    seeds: int | dict = 1  # of all lists, or by the name of a list, where those that are not named have one
     seconds: Number = 0.0
 
     @property
     def lists(self) -> list[str]:
         return self.variants if isinstance(self.variants, list) else [self.variants]
 
+    def seeds_of(self, name: str) -> int:
+        return int(self.seeds.get(name, 1)) if isinstance(self.seeds, dict) else self.seeds
+
     def validate_variants(self) -> None:
         if not self.lists:
             raise ValueError("ablations.variants must name one list of variants or more")
         _texts("ablations", variants=self.lists, leave_out=self.leave_out, set=self.set)
+        names = [Path(name).stem for name in self.lists]
+        for name in self.seeds if isinstance(self.seeds, dict) else ():
+            if name not in names:
+                raise ValueError(f"ablations.seeds: no list is called '{shown(name)}'{did_you_mean(str(name), names)}")
 
     def validate_counts(self) -> None:
-        _at_least("ablations", 1, seeds=self.seeds)
+        for seeds in self.seeds.values() if isinstance(self.seeds, dict) else [self.seeds]:
+            if not isinstance(seeds, int) or isinstance(seeds, bool):
+                raise ValueError(f"ablations.seeds must be a whole number, or one for each list, not {self.seeds}")
+            _at_least("ablations", 1, seeds=seeds)
         _at_least("ablations", 0, seconds=self.seconds)
 
 
