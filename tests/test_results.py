@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from triune.report.answer_primary import primary
 from triune.report.gather import gather
 from triune.report.page import KINDS, write_report
 
@@ -12,10 +13,15 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results"
 SCALES = sorted(folder.name for folder in (RESULTS / "records").iterdir())
 
 
+@pytest.fixture(scope="module")
+def gathered():
+    """Once for all: tests of significance take their time."""
+    return {scale: gather([RESULTS / "records" / scale]) for scale in SCALES}
+
+
 @pytest.mark.parametrize("scale", SCALES)
-def test_pages_are_what_the_records_give(scale, tmp_path):
-    records = RESULTS / "records" / scale
-    found = gather([records])  # once for both: tests of significance take their time
+def test_pages_are_what_the_records_give(scale, gathered, tmp_path):
+    records, found = RESULTS / "records" / scale, gathered[scale]
     for kind in ("html", "md"):
         made = write_report([records], tmp_path / f"page.{kind}", kind, found)
         assert made.read_text() == (RESULTS / scale / KINDS[kind]).read_text()
@@ -28,3 +34,12 @@ def test_figures_in_words_are_those_of_a_page():
     said = [line for line in words.splitlines() if re.search(r"\d\.\d", re.sub("`.*?`", "", line))]
     assert said
     assert [line for line in said if line not in lines] == []
+
+
+def test_the_first_screen_says_what_the_tests_support(gathered):
+    """In words: whoever lands records with another answer has to write another sentence."""
+    loss, score = primary(gathered["sprint"]).measures
+    assert (loss.ahead, score.ahead) == ("standard", None)
+    first_screen = " ".join((RESULTS.parents[1] / "README.md").read_text().partition("## ")[0].split())
+    assert "with shared weights are shown to reach a worse pre-training loss than those with separate" in first_screen
+    assert "no difference in their mean score over nine GLUE and SQuAD tasks is shown" in first_screen

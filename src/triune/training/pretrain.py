@@ -26,6 +26,7 @@ from triune.files import write_text
 from triune.kernels import dispatch
 from triune.models.configuration import TriuneConfig
 from triune.models.heads import TriuneForMaskedLM
+from triune.presence import MODEL, SUMMARY
 from triune.progress import say
 from triune.training import checkpoints, run_folder
 from triune.training.callbacks import RunMetrics, StopOnNoNumber, StopOnRequest
@@ -304,7 +305,7 @@ def _finish(
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         **_speed(recipe, trainer, metrics, train),
     }
-    beside = run / f".{run_folder.MODEL}"
+    beside = run / f".{MODEL}"
     if trainer.args.should_save:
         shutil.rmtree(beside, ignore_errors=True)
     trainer.accelerator.wait_for_everyone()
@@ -313,8 +314,8 @@ def _finish(
     if trainer.args.should_save:
         load_tokenizer(train.tokenizer_folder).save_pretrained(beside)
         (beside / "training_args.bin").unlink(missing_ok=True)  # a pickle, which nobody who gets the model should read
-        shutil.rmtree(run / run_folder.MODEL, ignore_errors=True)
-        beside.rename(run / run_folder.MODEL)
-        write_text(run / run_folder.SUMMARY, json.dumps(summary, indent=2) + "\n")
+        shutil.rmtree(run / MODEL, ignore_errors=True)
+        beside.rename(run / MODEL)
+        write_text(run / SUMMARY, json.dumps(summary, indent=2) + "\n")
     trainer.accelerator.wait_for_everyone()
     return summary

@@ -12,9 +12,7 @@ from triune.data.blocks import Blocks
 from triune.errors import TriuneError
 from triune.files import write_text
 from triune.operators import with_operator_sources
-from triune.presence import MODEL as MODEL
-from triune.presence import RUN
-from triune.presence import SUMMARY as SUMMARY
+from triune.presence import RUN, SUMMARY
 from triune.training.recipe import Recipe, recipe_from_dict
 from triune.version import __version__
 
