@@ -62,3 +62,13 @@ def command():
         return SimpleNamespace(returncode=stop.value.code, **printed)
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def plugins_go_with_their_test():
+    """Worker processes of later tests would load them too, and two files of one operator would clash there."""
+    registry = sys.modules.get("triune.operators.registry")
+    before = len(registry._plugins) if registry else 0
+    yield
+    if registry := sys.modules.get("triune.operators.registry"):
+        del registry._plugins[before:]
