@@ -52,6 +52,17 @@ def test_variants_that_learnt_nothing_are_named():
     assert not any("says nothing" in note for note in ablation_tables(record(variant("standard", [3.0])))[0].notes)
 
 
+def test_what_is_still_to_run_is_said(tmp_path):
+    part = record(variant("standard", [3.0]), variant("a", [3.3]), seeds=[1]) | {"missing": ["b", "c"], "list": "levers"}
+    assert "Still to run, and not in the table: b, c." in ablation_tables(part)[0].notes
+    for one in part["variants"]:
+        one["validation_losses"] = [one["validation_loss"]]
+    made.write(tmp_path / "ablations.json", part)
+    text = next(one.text for one in statements(gather([tmp_path])) if one.topic == "Ablations")
+    assert text.startswith("Of 2 variants of 'levers' standard has the lowest validation loss, a the highest;")
+    assert text.endswith("no significance can be told. 2 are still to run.")
+
+
 def test_differences_are_from_what_a_variant_is_compared_with(tmp_path):
     rotary = variant("shared-rotary", [2.6, 2.6], 0.01) | {"against": "rotary"}
     both = record(variant("standard", [3.0, 3.2]), variant("rotary", [2.5, 2.5], 0.01), rotary)

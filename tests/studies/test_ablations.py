@@ -9,8 +9,16 @@ from scipy import stats
 from triune.errors import TriuneError
 from triune.evaluation.over_seeds import pooled_tests
 from triune.evaluation.significance import holm
-from triune.studies.ablations import Ablations, Variant, ablation_cells, check_lists, load_ablations, write_ablations
-from triune.studies.place import Place
+from triune.studies.ablations import (
+    Ablations,
+    Variant,
+    ablation_cells,
+    check_lists,
+    load_ablations,
+    says_more,
+    write_ablations,
+)
+from triune.studies.place import Place, check
 from triune.studies.pretraining import ablation_records
 from triune.studies.scale import load_scale
 
@@ -35,6 +43,7 @@ def summaries(out, losses=LOSSES):
             path = out / name / f"seed-{seed}" / "summary.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(summary))
+            path.with_name("run.json").write_text(json.dumps({"versions": {"torch": f"of {name}"}}))
 
 
 def written(tmp_path, **variants):
@@ -113,6 +122,23 @@ def test_a_record_of_another_list_is_not_written_over(tmp_path):
     assert json.loads((tmp_path / "mine.json").read_text())["seeds"] == [1, 2]
 
 
+def test_versions_are_of_the_runs_and_not_of_who_makes_the_table(tmp_path):
+    summaries(tmp_path)
+    assert write_ablations(listed({}), [1], tmp_path)["versions"] == {"torch": "of standard"}
+
+
+def test_a_record_may_say_more_than_the_runs_that_are_there(tmp_path):
+    summaries(tmp_path)
+    path = tmp_path / "mine.json"
+    assert not says_more(path, [1], ["rotary"])
+    write_ablations(made_list("mine", "rotary", "shared"), [1, 2], tmp_path)
+    assert says_more(path, [1, 2], ["rotary"])  # its run has gone
+    assert says_more(path, [1], [])  # a new variant has one seed so far
+    assert not says_more(path, [1, 2, 3], ["new"])
+    path.write_text("{}")
+    assert not says_more(path, [1], ["rotary"])
+
+
 def test_a_record_is_called_by_its_list_whether_there_are_others_or_not(tmp_path):
     summaries(tmp_path)
     ours, mine = made_list("ablations", "rotary"), made_list("mine", "shared")
@@ -176,3 +202,12 @@ def test_seeds_that_cannot_be_are_refused(seeds, said):
     with pytest.raises(TriuneError, match=said) as caught:
         load_scale("sprint", [f"ablations.seeds={seeds}"])
     assert "\n" not in str(caught.value)
+
+
+def test_a_call_may_do_without_a_list_that_its_scale_speaks_of(tmp_path):
+    left_out = load_scale("sprint").ablations.leave_out
+    assert set(left_out) <= {one.name for one in load_ablations("ablations").variants}
+    settings = ["ablations.variants=[post-norm]", "ablations.seeds={levers: 3}", "data.source=pocket"]
+    check(Place(tmp_path, load_scale("sprint", settings)))
+    with pytest.raises(TriuneError, match=r"no list has a variant 'shared-vlaue' .did you mean 'shared-value'"):
+        check(Place(tmp_path, load_scale("sprint", [*settings, "ablations.leave_out=[shared-vlaue]"])))

@@ -373,6 +373,27 @@ def test_in_a_budget_runs_of_pretraining_are_made_with_their_round_and_not_as_va
     assert "cells are done" not in again.stdout
 
 
+def test_variants_that_are_there_are_compared_before_all_of_them_are(whole, arguments, command, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(whole[0], out)
+    path, complete = out / "ablations/more.json", read(whole[0] / "ablations/more.json")
+    for seed in (1, 2):
+        shutil.rmtree(out / f"ablations/own-rate/seed-{seed}")
+    result = command(*arguments, out, "--budget", "1s")
+    assert result.returncode == 0, result.stderr
+    assert read(path) == complete  # it says more
+    path.unlink()
+    assert command(*arguments, out, "--budget", "1s").returncode == 0
+    part = read(path)
+    assert part["missing"] == ["own-rate"]
+    assert [one["name"] for one in part["variants"]] == ["standard", "symmetric"]
+    assert part["seeds"] == [1, 2]
+    assert "Still to run, and not in the table: own-rate." in (out / "report.md").read_text()
+    assert command(*arguments, out, "--budget", "1h").returncode == 0
+    assert read(path)["variants"] == complete["variants"]
+    assert "missing" not in read(path)
+
+
 def test_in_a_budget_an_old_record_of_a_later_list_gets_its_name(whole, tiny, arguments, command, tmp_path):
     """It is called as the first list's is to be: all lists are asked whose it is before that one is done."""
     out, first = tmp_path / "out", tmp_path / "ablations.yaml"

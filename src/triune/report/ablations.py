@@ -63,6 +63,8 @@ def ablation_tables(record: dict[str, Any], rates: Mapping[str, float] | None = 
         if record.get("file"):
             table.sources |= {(number, 2): runs, (number, 3): runs}
             table.sources |= {(number, column): (record["file"],) for column in (4, 5)}
+    if missing := record.get("missing"):
+        table.notes.append(f"Still to run, and not in the table: {', '.join(missing)}.")
     if stuck := [one["name"] for one in variants if one["validation_loss"] > unigram_of(record) - HARDLY]:
         table.notes.append(
             f"Less than {HARDLY} nats below what word frequencies give, these have learnt hardly more, "

@@ -17,22 +17,24 @@ def ablations_statement(found: Gathered) -> Statement:
         ordered = sorted(record["variants"], key=lambda one: one["validation_loss"])
         others = [one for one in ordered if one["name"] != record["reference"]]
         best, worst = ordered[0]["name"], ordered[-1]["name"]
+        of = f" of '{record['list']}'" if "list" in record else ""
         if any(one["p_holm"] is None for one in others):
             text = (
-                f"Of {len(ordered)} variants {best} has the lowest validation loss, {worst} the highest; with one seed "
-                "no significance can be told."
+                f"Of {len(ordered)} variants{of} {best} has the lowest validation loss, {worst} the highest; with one "
+                "seed no significance can be told."
             )
         elif differ := _that_differ(record, others):
             named = "; from ".join(f"{other}: {', '.join(names)}" for other, names in differ.items())
             text = (
-                f"Of {len(ordered)} variants {best} has the lowest validation loss, {worst} the highest; shown to "
+                f"Of {len(ordered)} variants{of} {best} has the lowest validation loss, {worst} the highest; shown to "
                 f"differ from {named}."
             )
         else:
             compared = dict.fromkeys(compared_with(record, one) for one in others)
             what = "what it is compared with" if len(compared) > 1 else record["reference"]
-            text = f"None of {len(others)} variants is shown to differ from {what}."
-        said.append(text)
+            text = f"None of {len(others)} variants{of} is shown to differ from {what}."
+        missing = f" {len(record['missing'])} are still to run." if record.get("missing") else ""
+        said.append(f"{text}{missing}")
     return statement("Ablations", said, "ablations", "triune ablate RECIPE --data BLOCKS --out OUT", "fact")
 
 

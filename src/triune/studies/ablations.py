@@ -19,12 +19,12 @@ from triune.errors import TriuneError, did_you_mean, one_line, shown
 from triune.evaluation.over_seeds import pooled_tests
 from triune.evaluation.significance import holm
 from triune.models.heads import TriuneForMaskedLM
-from triune.presence import SUMMARY
+from triune.presence import RUN, SUMMARY
+from triune.studies.scale import VARIANT_LIST
 from triune.training.pretrain import model_config
 from triune.training.pretraining_cell import pretraining_cell
 from triune.training.recipe import Recipe, load_recipe
 from triune.training.recipe_files import find_recipe
-from triune.training.run_folder import versions
 
 UNNAMED = "ablations.json"  # of a list called `ablations`; in older results of whatever list was the only one
 
@@ -58,7 +58,7 @@ class Ablations:
 
 def load_ablations(name: str, leave_out: Collection[str] = ()) -> Ablations:
     """A list without some of its variants, if it has them."""
-    path = find_recipe(name, {"reference": str, "variants": dict})
+    path = find_recipe(name, VARIANT_LIST)
     try:
         written = yaml.safe_load(path.read_text(encoding="utf-8"))
         variants = tuple(
@@ -126,11 +126,12 @@ def write_ablations(
     out: Path,
     run_of: Callable[[str, int], Path] | None = None,
     left_out: Collection[str] = (),
+    missing: Sequence[str] = (),
 ) -> Record:
     """One record of all variants from the summaries of their runs, with paired tests over seeds.
 
     `run_of(variant, seed)` says where a run is that is not in `out/VARIANT/seed-N`; `left_out` are variants of the list
-    that this record does without.
+    that this record does without, of which `missing` are still to run.
     """
     path = out / ablations.file
     _check_list(ablations, path, left_out)
@@ -174,13 +175,20 @@ def write_ablations(
         **{name: one[name] for name in ("unigram_entropy", "unigram_loss") if name in one},
         "device": one["device"],
         "variants": rows,
-        "versions": versions(),
+        "versions": _versions_of(summary_file(ablations.reference, seeds[0]).with_name(RUN)),
     }
+    if missing:
+        record["missing"] = list(missing)
     if path.name != UNNAMED:
         record["list"] = ablations.name
     if _read(path) != record:
         write_record(path, record)
     return record
+
+
+def _versions_of(run: Path) -> dict[str, str]:
+    """Of what the runs were made with, which may be another machine than the one that makes the table."""
+    return dict(json.loads(run.read_text(encoding="utf-8"))["versions"])
 
 
 def check_lists(lists: Sequence[Ablations], out: Path) -> None:
@@ -208,16 +216,32 @@ def _take_over(ablations: Ablations, out: Path) -> None:
 
 def _check_list(ablations: Ablations, path: Path, left_out: Collection[str] = ()) -> None:
     """A record of other variants is not written over: it may be all that there is of them."""
-    try:
-        there = [str(one["name"]) for one in (_read(path) or {}).get("variants", [])]
-    except (KeyError, TypeError):
-        return  # damaged: made anew
     names = {*left_out, *(one.name for one in ablations.variants)}
-    if lost := [name for name in there if name not in names]:
+    if lost := [name for name in _variants_in(_read(path) or {}) if name not in names]:
         raise TriuneError(
             f"'{path}' is of a list with {shown(', '.join(lost))}, and '{ablations.name}' has no such variants: choose "
             "another folder, or remove that file"
         )
+
+
+def says_more(path: Path, seeds: Sequence[int], missing: Collection[str]) -> bool:
+    """Whether a record is there with seeds or variants that a new one would be without.
+
+    Runs that it was made of may have gone, or a variant that is new may not have all seeds yet.
+    """
+    held = _read(path) or {}
+    try:
+        return not set(held["seeds"]).issubset(seeds) or not _variants_in(held).keys().isdisjoint(missing)
+    except (KeyError, TypeError):
+        return False  # none, or damaged: made anew
+
+
+def _variants_in(record: Record) -> dict[str, None]:
+    """Their names in order; none if it is damaged, and made anew."""
+    try:
+        return dict.fromkeys(str(one["name"]) for one in record["variants"])
+    except (KeyError, TypeError):
+        return {}
 
 
 def _read(path: Path) -> Record | None:

@@ -9,7 +9,7 @@ from typing import Any
 from triune.cells import LOCAL, Engine
 from triune.errors import TriuneError, did_you_mean, shown
 from triune.files import write_text
-from triune.studies.scale import Scale
+from triune.studies.scale import VARIANT_LIST, Scale
 
 FIRST_SEED = 1
 FIRST = ("standard", "shared")  # the comparison that all of it is about
@@ -118,6 +118,7 @@ def check(place: Place) -> None:
     from triune.studies.ablations import load_ablations
     from triune.studies.variants import lists_of
     from triune.training.recipe import load_recipe
+    from triune.training.recipe_files import recipes_with
 
     if place.out.exists() and not place.out.is_dir():
         raise TriuneError(f"--out '{place.out}' is not a folder")
@@ -136,7 +137,8 @@ def check(place: Place) -> None:
     for task in {*scale.noise.tasks, *scale.time.tasks}:
         if get_task(task).kind == "span":
             raise TriuneError(f"{get_task(task).title} asks for answers in a text: noise and time take tasks of texts")
-    known = list(dict.fromkeys(one.name for name in scale.ablations.lists for one in load_ablations(name).variants))
+    lists = [*scale.ablations.lists, *recipes_with(VARIANT_LIST)]  # a scale may speak of those that a call does without
+    known = list(dict.fromkeys(one.name for name in lists for one in load_ablations(name).variants))
     for name in scale.ablations.leave_out:
         if name not in known:
             raise TriuneError(f"ablations.leave_out: no list has a variant '{shown(name)}'{did_you_mean(name, known)}")

@@ -88,7 +88,7 @@ def _seeds(place: Place, one: "VariantList") -> list[int]:
 
 
 def run_ablations(place: Place, done: Done) -> None:
-    from triune.studies.ablations import check_lists, write_ablations
+    from triune.studies.ablations import check_lists, says_more, write_ablations
     from triune.studies.rates import best_rates, search_diverged
     from triune.studies.variants import lists_of, runs_of_variants
 
@@ -112,11 +112,17 @@ def run_ablations(place: Place, done: Done) -> None:
         ablations = without_diverged(one.ablations, all_seeds, lambda *key, runs=runs: runs[key], lost)
         if ablations is None:
             continue
-        names = [variant.name for variant in ablations.variants]
-        whole = [seed for seed in all_seeds if all((runs[name, seed] / SUMMARY).is_file() for name in names)]
-        if whole:
-            left_out = {variant.name for variant in one.ablations.variants} - set(names)
-            write_ablations(ablations, whole, folder, lambda *key, runs=runs: runs[key], left_out)
+        there = {key for key, run in runs.items() if (run / SUMMARY).is_file()}
+        kept = restricted(ablations, {name for name, seed in there if seed == all_seeds[0]})
+        if kept is None or len(kept.variants) < 2:
+            continue
+        names = [variant.name for variant in kept.variants]
+        whole = [seed for seed in all_seeds if all((name, seed) in there for name in names)]
+        missing = [variant.name for variant in ablations.variants if variant.name not in names]
+        if says_more(folder / kept.file, whole, missing):
+            continue
+        left_out = {variant.name for variant in one.ablations.variants} - set(names)
+        write_ablations(kept, whole, folder, lambda *key, runs=runs: runs[key], left_out, missing)
 
 
 def without_diverged(
@@ -132,8 +138,12 @@ def without_diverged(
         for one in ablations.variants
         if one.name not in lost and not any(diverged(run_of(one.name, seed) / SUMMARY) for seed in seeds)
     )
-    names = {one.name for one in kept}
-    kept = tuple(one for one in kept if one.against is None or one.against in names)  # nothing to compare it with
+    return restricted(ablations, {one.name for one in kept})
+
+
+def restricted(ablations: "Ablations", names: Collection[str]) -> "Ablations | None":
+    """A list of these variants only: without those whose counterpart is not among them; None without the reference."""
+    kept = tuple(one for one in ablations.variants if one.name in names and (one.against or one.name) in names)
     return replace(ablations, variants=kept) if ablations.reference in names else None
 
 

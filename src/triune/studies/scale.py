@@ -9,9 +9,10 @@ from typing import Any, Literal
 from huggingface_hub.dataclasses import strict
 
 from triune.errors import TriuneError, did_you_mean, shown
-from triune.training.recipe_files import Number, read_parts
+from triune.training.recipe_files import Number, Parts, read_parts, recipes_with
 
 SCALES = ("pocket", "sprint", "base", "paper")
+VARIANT_LIST: Parts = {"reference": str, "variants": dict}  # what a list of variants holds
 
 
 @strict
@@ -178,7 +179,8 @@ class AblationsPart:
         if not self.lists:
             raise ValueError("ablations.variants must name one list of variants or more")
         _texts("ablations", variants=self.lists, leave_out=self.leave_out, set=self.set)
-        names = [Path(name).stem for name in self.lists]
+        # A scale may speak of lists that a call of it does without.
+        names = [*(Path(name).stem for name in self.lists), *recipes_with(VARIANT_LIST)]
         for name in self.seeds if isinstance(self.seeds, dict) else ():
             if name not in names:
                 raise ValueError(f"ablations.seeds: no list is called '{shown(name)}'{did_you_mean(str(name), names)}")

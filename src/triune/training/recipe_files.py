@@ -12,6 +12,7 @@ from triune.errors import TriuneError, did_you_mean, one_line
 
 Number = float | int
 Parts = dict[str, type]
+_FOLDERS = (Path(__file__).parents[1] / "recipes", Path(__file__).parents[3] / "recipes")
 NOTHING = {dict: "{}", list: "[]"}
 
 
@@ -39,13 +40,17 @@ def find_recipe(name: str, parts: Parts) -> Path:
         if not path.is_file():
             raise TriuneError(f"recipe '{name}' does not exist")
         return path
-    folders = [Path(__file__).parents[1] / "recipes", Path(__file__).parents[3] / "recipes"]
-    for folder in folders:
+    for folder in _FOLDERS:
         if (folder / f"{name}.yaml").is_file():
             return folder / f"{name}.yaml"
-    files = [found for folder in folders for found in folder.glob("*.yaml")]
-    known = sorted({found.stem for found in files if set(yaml.safe_load(found.read_text())) <= {*parts, "about"}})
-    raise TriuneError(f"unknown recipe '{name}': there are {', '.join(known)}, or give the path of a .yaml file")
+    known = ", ".join(recipes_with(parts))
+    raise TriuneError(f"unknown recipe '{name}': there are {known}, or give the path of a .yaml file")
+
+
+def recipes_with(parts: Parts) -> list[str]:
+    """The names of the recipes of one kind that come with the project."""
+    files = [found for folder in _FOLDERS for found in folder.glob("*.yaml")]
+    return sorted({found.stem for found in files if set(yaml.safe_load(found.read_text())) <= {*parts, "about"}})
 
 
 def read_parts(name: str, overrides: list[str] | None, parts: Parts) -> dict[str, Any]:
