@@ -53,7 +53,10 @@ def test_variants_that_learnt_nothing_are_named():
 
 
 def test_what_is_still_to_run_is_said(tmp_path):
-    part = record(variant("standard", [3.0]), variant("a", [3.3]), seeds=[1]) | {"missing": ["b", "c"], "list": "levers"}
+    part = record(variant("standard", [3.0]), variant("a", [3.3]), seeds=[1]) | {
+        "missing": ["b", "c"],
+        "list": "levers",
+    }
     assert "Still to run, and not in the table: b, c." in ablation_tables(part)[0].notes
     for one in part["variants"]:
         one["validation_losses"] = [one["validation_loss"]]
@@ -87,6 +90,21 @@ def test_variants_of_a_list_without_record_are_shown_beside_one_that_has(tmp_pat
     (section,) = [one for one in sections(gather([tmp_path])) if one.id == "ablations"]
     assert [table.title for table in section.tables] == ["Ablations and controls", "Variants of one recipe"]
     assert [row[0] for row in section.tables[1].rows] == ["rolled"]
+
+
+def test_each_variant_has_its_curve_between_those_of_standard_and_shared(tmp_path):
+    found = gather([made.write_results(tmp_path)])
+    (section,) = [one for one in sections(found) if one.id == "ablations"]
+    assert [chart.title for chart in section.charts] == ["standard", "shared-signed"]  # the lowest loss first
+    chart = section.charts[1]
+    assert chart.models == [0, 1]
+    for name in ("standard, seed 1", "shared, seed 1", "shared-signed, seed 1", "shared-signed, seed 2"):
+        assert f'data-name="{name}"' in chart.svg
+    assert chart.svg.count('class="series marked s2"') == 2  # of no model of the page
+    assert section.models == [0, 1]
+    assert ".s2{--c:var(--text)}" in write_report([tmp_path], tmp_path / "page.html", found=found).read_text()
+    columns = ["tokens seen", *(f"{label}, seed {n}" for label in ("standard", "shared-signed") for n in (1, 2))]
+    assert sorted(section.folded[0].columns) == sorted(columns)
 
 
 def write_search(folder, losses):

@@ -149,7 +149,8 @@ def _style(found: Gathered) -> str:
     colours = [
         f".s{number}{{--c:light-dark({light},{dark})}}" for number, (light, dark) in enumerate(palette(found.models))
     ]
-    return "\n".join([(TEMPLATE / "style.css").read_text(encoding="utf-8"), *colours])
+    variant = f".s{len(colours)}{{--c:var(--text)}}"  # none of the models, and alone in its chart
+    return "\n".join([(TEMPLATE / "style.css").read_text(encoding="utf-8"), *colours, variant])
 
 
 def _policy(style: str, script: str) -> str:

@@ -101,15 +101,20 @@ def _by_label(records: Sequence[Record]) -> dict[str, list[Record]]:
     return by_label
 
 
+def by_loss(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Runs by their label, that of the lowest mean loss first."""
+    by_label = _by_label(records)
+    return dict(sorted(by_label.items(), key=lambda item: mean(run["validation_loss"] for run in item[1])))
+
+
 def variant_table(records: Sequence[Record]) -> Table:
     """Variants of a recipe whose runs are there without the record of the whole study, the lowest loss first."""
-    by_label = _by_label(records)
     table = Table(
         "Variants of one recipe",
         ["variant", "seeds", "parameters", "validation loss"],
         notes=["Mean ± standard deviation over seeds. `triune ablate` was not finished: nothing was tested."],
     )
-    for label, runs in sorted(by_label.items(), key=lambda item: mean(run["validation_loss"] for run in item[1])):
+    for label, runs in by_loss(records).items():
         losses = [run["validation_loss"] for run in runs]
         spread = f" ± {stdev(losses):.3f}" if len(losses) > 1 else ""
         if runs[0].get("file"):

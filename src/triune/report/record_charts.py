@@ -1,17 +1,21 @@
 """Records as charts: loss over tokens, scores under noise, time against arithmetic, the spectrum of c = dq∘dk."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from statistics import mean
 from typing import Any
 
 from triune.benchmarks.paper import FIGURE_3, TABLE_5, TABLE_5_LEVELS
-from triune.report.charts import Bar, Chart, Series, as_count, as_percent, bar_chart, line_chart
+from triune.report.charts import Bar, Chart, Point, Series, as_count, as_percent, bar_chart, line_chart
 from triune.report.gather import Gathered
 from triune.report.noise import GAUSSIAN, KIND_TITLES
+from triune.report.pretraining import by_loss
 from triune.report.tables import Table
 from triune.report.unigram import unigram_of
 
 Record = dict[str, Any]
+
+_BESIDE_VARIANTS = ("standard", "shared")
 
 
 def _numbers(found: Gathered) -> dict[str, int]:
@@ -26,8 +30,7 @@ def loss_chart(runs: Sequence[Record], found: Gathered) -> Chart:
     for run in runs:
         name = f"{run['label']}, seed {run['seed']}" if several else run["label"]
         for key, style, what in (("loss", "line", "training"), ("validation_loss", "dashed", "validation")):
-            points = [(float(row["tokens"]), float(row[key])) for row in run["metrics"] if key in row]
-            if points:
+            if points := _curve(run, key):
                 series.append(Series(numbers[run["label"]], f"{name}, {what}", points, style))
     return line_chart(
         "chart-figure-2",
@@ -56,6 +59,36 @@ def loss_table(runs: Sequence[Record]) -> Table:
                 table.sources[number, len(table.columns) - 1] = (run["file"],)
             table.rows[number].append(f"{curve[tokens]:.3f}" if tokens in curve else "–")
     return table
+
+
+def variant_charts(variants: Sequence[Record], found: Gathered) -> list[Chart]:
+    """The validation loss of each variant, the lowest first, between those of standard and shared attention."""
+    numbers = _numbers(found)
+    charts: list[Chart] = []
+    for label, runs in by_loss(variants).items():
+        seeds = {run["seed"] for run in runs}
+        beside = [one for one in found["pretraining"] if one["operator"] in _BESIDE_VARIANTS and one["seed"] in seeds]
+        series = [Series(numbers[one["label"]], _with_seed(one, seeds), _curve(one)) for one in beside]
+        series += [Series(len(numbers), _with_seed(run, seeds), _curve(run), "marked") for run in runs]
+        chart = line_chart(
+            f"chart-variant-{len(charts)}",
+            label,
+            series,
+            ("tokens seen", "validation loss (nats)"),
+            (as_count, lambda value: f"{value:.3g}"),
+            small=True,
+        )
+        known = [number for number in chart.models if number < len(numbers)]  # the variant is in the title
+        charts.append(replace(chart, models=known))
+    return charts
+
+
+def _with_seed(run: Record, seeds: Collection[int]) -> str:
+    return f"{run['label']}, seed {run['seed']}" if len(seeds) > 1 else str(run["label"])
+
+
+def _curve(run: Record, key: str = "validation_loss") -> list[Point]:
+    return [(float(row["tokens"]), float(row[key])) for row in run["metrics"] if key in row]
 
 
 def noise_charts(records: Sequence[Record], found: Gathered) -> list[Chart]:

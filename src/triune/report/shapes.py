@@ -129,6 +129,7 @@ _FORMS: dict[str, dict[str, Any]] = {
         "tokens": NUMBER,
         "unigram_entropy": NUMBER,
         "unigram_loss?": NUMBER,
+        "missing?": [TEXT],
         "variants": [
             {
                 "name": TEXT,
