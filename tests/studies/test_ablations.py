@@ -93,7 +93,7 @@ def test_variants_that_are_left_out():
 
 
 def test_positions_and_norms_are_compared_with_their_like():
-    for name, part in (("levers", "-rotary"), ("post-norm", "-post-norm")):
+    for name, part in (("levers", "-rotary"), ("confirmed", "-rotary"), ("post-norm", "-post-norm")):
         for one in load_ablations(name).variants:
             alike = one.name.endswith(part) and not one.name.startswith("standard")
             assert one.against == (f"standard{part}" if alike else None)
@@ -211,3 +211,11 @@ def test_a_call_may_do_without_a_list_that_its_scale_speaks_of(tmp_path):
     check(Place(tmp_path, load_scale("sprint", settings)))
     with pytest.raises(TriuneError, match=r"no list has a variant 'shared-vlaue' .did you mean 'shared-value'"):
         check(Place(tmp_path, load_scale("sprint", [*settings, "ablations.leave_out=[shared-vlaue]"])))
+
+
+def test_what_is_confirmed_is_what_was_tried():
+    tried = {one.name: one for one in load_ablations("levers").variants}
+    for one in load_ablations("confirmed").variants:
+        assert one == tried[one.name]
+    assert load_scale("sprint").ablations.seeds_of("confirmed") == 3
+    assert load_scale("sprint").ablations.seeds_of("levers") == 1

@@ -22,7 +22,7 @@ def ablate(
     data: Annotated[Path, typer.Option(help="Folder made by `triune prepare`.")],
     out: Annotated[Path, typer.Option(help="Folder for runs and record; the same call again does what is missing.")],
     variants: Annotated[
-        str, typer.Option(help="The list of variants: ablations, levers, post-norm, or a .yaml of yours.")
+        str, typer.Option(help="The list of variants: ablations, levers, confirmed, post-norm, or a .yaml of yours.")
     ] = "ablations",
     seeds: Annotated[int, typer.Option(help="Runs of each variant, with seeds 1, 2, ….", min=1)] = 1,
     workers: WorkersOption = None,
