@@ -1,8 +1,10 @@
 """Which core runs: the four values of attn_implementation, and what stands in the way of the one-tensor kernels."""
 
+import copy
 import subprocess
 import sys
 
+import accelerate
 import pytest
 import torch
 import transformers
@@ -172,6 +174,34 @@ def test_the_core_of_an_input(kernels):
     # Whoever looks at hidden states gets the padded batch, and the kernels know no diagonal beside padding.
     assert diagonal.attention_core_for(**batch, output_hidden_states=True).name == "sdpa"
     assert small_model("standard").attention_core.reason == NOT_ONE_TENSOR
+
+
+def test_hooks_on_an_operator_run(kernels, warned):
+    model, batch, seen = small_model("shared"), small_batch(), []
+    real = batch["attention_mask"].bool()
+    before = model(**batch).logits[real]
+    handle = model.bert.encoder.layer[-1].attention.self.register_forward_hook(lambda *call: seen.append(call))
+    hooked = "the operator of a layer has hooks"
+    for whole in (model, model.bert):
+        assert whole.attention_core[:2] == whole.attention_core_for(**batch)[:2] == ("sdpa", hooked)
+    torch.testing.assert_close(model(**batch).logits[real], before, atol=1e-5, rtol=1e-5)
+    assert len(seen) == 1
+    with pytest.raises(TriuneError, match=f"'one_tensor' cannot run: {hooked}"):
+        dispatch.choose("one_tensor", GPU._replace(hooked=True))
+    dispatch.warn_of_fallback("triune", GPU, dispatch.choose("triune", GPU._replace(hooked=True)))
+    assert warned == [f"attention runs on SDPA, not on the one-tensor kernels: {hooked}"]
+    handle.remove()
+    assert model.attention_core.name == "one-tensor"
+
+
+def test_weights_may_be_kept_elsewhere(kernels):
+    """accelerate brings the weights of a module when it is called, the role vectors with the operator."""
+    model, batch = small_model("shared"), small_batch()
+    real = batch["attention_mask"].bool()
+    before = model(**batch).logits[real]
+    offloaded = accelerate.cpu_offload(copy.deepcopy(model), execution_device=torch.device("cpu"))
+    assert offloaded.bert.encoder.layer[0].attention.self.query_scale.is_meta
+    torch.testing.assert_close(offloaded(**batch).logits[real], before, atol=1e-5, rtol=1e-5)
 
 
 def test_under_autocast_its_dtype_counts(monkeypatch):

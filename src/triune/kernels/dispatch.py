@@ -41,6 +41,7 @@ class Situation(NamedTuple):
     dtype: torch.dtype  # of the projection's output
     mask: Literal["none", "keys", "packed", "other"] = "none"  # keys: (rows, tokens)
     mask_diagonal: bool = False
+    hooked: bool = False  # the operator has hooks, which run when it is called, and these kernels do not call it
 
 
 def choose(implementation: str | None, situation: Situation | None = None) -> AttentionCore:
@@ -67,6 +68,8 @@ def _hindrance(situation: Situation) -> str | None:
     """Why the one-tensor kernels cannot run, or None."""
     if not situation.is_one_tensor:
         return NOT_ONE_TENSOR
+    if situation.hooked:
+        return "the operator of a layer has hooks"
     if situation.mask == "other":
         return "the attention mask is not one of (rows, tokens)"
     if situation.mask == "keys" and situation.mask_diagonal:

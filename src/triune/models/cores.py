@@ -21,6 +21,7 @@ def situation(
     dtype: torch.dtype,
     attention_mask: torch.Tensor | None = None,
     packed: bool = False,
+    hooked: bool = False,
 ) -> dispatch.Situation:
     return dispatch.Situation(
         operators.get(config.operator).is_one_tensor,
@@ -29,14 +30,19 @@ def situation(
         dispatch.working_dtype(device, dtype),
         "packed" if packed else "none" if attention_mask is None else "keys" if attention_mask.ndim == 2 else "other",
         config.mask_diagonal,
+        hooked,
     )
 
 
 def core_for(
-    config: TriuneConfig, hidden_BTd: torch.Tensor, attention_mask: torch.Tensor | None, packing: Packing | None
+    config: TriuneConfig,
+    hidden_BTd: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    packing: Packing | None,
+    hooked: bool,
 ) -> dispatch.AttentionCore:
     """The core that these states get; says so where it is not the one to be expected."""
-    here = situation(config, hidden_BTd.device, hidden_BTd.dtype, attention_mask, packing is not None)
+    here = situation(config, hidden_BTd.device, hidden_BTd.dtype, attention_mask, packing is not None, hooked)
     core = dispatch.choose(config._attn_implementation, here)
     dispatch.warn_of_fallback(config._attn_implementation, here, core)
     return core
@@ -48,6 +54,7 @@ def removes_padding(
     dtype: torch.dtype,
     attention_mask: torch.Tensor | None,
     inputs: Mapping[str, Any],
+    hooked: bool,
 ) -> bool:
     """Whether a padded batch runs packed: where the one-tensor kernels take it, and nobody sees it in between."""
     if config._attn_implementation not in (dispatch.AUTOMATIC, dispatch.FORCED):
@@ -58,7 +65,7 @@ def removes_padding(
             return False
     if not can_remove_padding(attention_mask):
         return False
-    here = situation(config, device, dtype, packed=True)
+    here = situation(config, device, dtype, packed=True, hooked=hooked)
     return dispatch.choose(dispatch.AUTOMATIC, here).name == dispatch.ONE_TENSOR
 
 

@@ -4,6 +4,7 @@ Where the three parts of the project meet: `TriuneAttention` takes roles, or the
 operator and hands them to the attention core. Shapes: B rows · T tokens · N heads · D head width · d = N·D.
 """
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -141,7 +142,7 @@ class TriuneAttention(BertAttention):
 
         `product_only`: without the output projection's bias and the residual sum, which the layer computes itself.
         """
-        core = core or core_for(self.config, hidden_states, attention_mask, packing)
+        core = core or core_for(self.config, hidden_states, attention_mask, packing, has_hooks(self.self))
         if kwargs.get("output_attentions") and not core.gives_maps:
             raise TriuneError(f"'{core.name}' gives no attention maps: call model.set_attn_implementation('eager')")
         given_BTd = self.input_norm(hidden_states)
@@ -312,6 +313,10 @@ class TriuneLayer(BertLayer):
         return self.intermediate(given)
 
 
+def has_hooked_operator(layers: Iterable[Any]) -> bool:
+    return any(has_hooks(layer.attention.self) for layer in layers)
+
+
 class TriuneEncoder(BertEncoder):
     def __init__(self, config: TriuneConfig) -> None:
         nn.Module.__init__(self)
@@ -328,7 +333,7 @@ class TriuneEncoder(BertEncoder):
         **kwargs: Any,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """`attention_mask` as the model got it. A batch whose padding was removed comes back padded."""
-        core = core_for(self.config, hidden_states, attention_mask, packing)
+        core = core_for(self.config, hidden_states, attention_mask, packing, has_hooked_operator(self.layer))
         if packing is not None and "flash" in core.name:
             starts, longest = packing.cu_seqlens, packing.max_length
             kwargs.update(zip(KEYWORDS, (starts, starts, longest, longest), strict=True))

@@ -19,7 +19,7 @@ from triune.kernels import dispatch
 from triune.kernels.packing import Packing, packing_from, without_padding
 from triune.models import checkpoint, cores
 from triune.models.configuration import TriuneConfig, as_triune_config
-from triune.models.layers import TriuneAttention, TriuneEmbeddings, TriuneEncoder, TriuneLayer
+from triune.models.layers import TriuneAttention, TriuneEmbeddings, TriuneEncoder, TriuneLayer, has_hooked_operator
 from triune.operators import Operator
 
 
@@ -96,10 +96,11 @@ class TriunePreTrainedModel(BertPreTrainedModel):
     def attention_core_for(self, attention_mask: torch.Tensor | None = None, **inputs: Any) -> dispatch.AttentionCore:
         """Which core a forward pass with these inputs would take here and now (device, autocast), and why."""
         config, device, dtype = self.config, self.device, self.dtype
+        hooked = has_hooked_operator(self._layers)
         packed = inputs.get("cu_seq_lens_q") is not None or cores.removes_padding(
-            config, device, dtype, attention_mask, inputs
+            config, device, dtype, attention_mask, inputs, hooked
         )
-        here = cores.situation(config, device, dtype, attention_mask, packed)
+        here = cores.situation(config, device, dtype, attention_mask, packed, hooked)
         return dispatch.choose(config._attn_implementation, here)
 
     @property
@@ -197,7 +198,8 @@ class TriuneModel(TriunePreTrainedModel, BertModel):
         self, inputs: dict[str, Any], attention_mask: torch.Tensor | None, kwargs: dict[str, Any]
     ) -> bool:
         table = self.embeddings.word_embeddings.weight if inputs["inputs_embeds"] is None else inputs["inputs_embeds"]
-        return cores.removes_padding(self.config, table.device, table.dtype, attention_mask, kwargs)
+        hooked = has_hooked_operator(self.encoder.layer)
+        return cores.removes_padding(self.config, table.device, table.dtype, attention_mask, kwargs, hooked)
 
     def _without_padding(
         self, inputs: dict[str, Any], attention_mask: torch.Tensor
