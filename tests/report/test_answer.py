@@ -182,15 +182,15 @@ def test_other_operators_beyond_arithmetic_are_a_warning(tmp_path):
     assert "Read it with care: others save more than arithmetic gives, symmetric 20.0 % (arithmetic 8.0 %)." in text
 
 
-def write_rounds(folder, finetunings=6, pretrainings=3, lost=10.0):
+def write_rounds(folder, finetunings=6, pretrainings=3, lost=10.0, shared="shared"):
     """Shared is worse by about `lost` rows and 0.3 nats; fine-tuning seeds take turns at the pre-trained models."""
     for number in range(1, pretrainings + 1):
-        for operator, loss in (("standard", 1.3), ("shared", 1.6)):
+        for operator, loss in (("standard", 1.3), (shared, 1.6)):
             made.write_run(folder / "runs" / operator / f"seed-{number}", operator, loss + number**2 / 100, number)
-    made.write_run(folder / "runs" / "shared" / "seed-1", "shared", 1.65, 1)
+    made.write_run(folder / "runs" / shared / "seed-1", shared, 1.65, 1)
     for seed in range(1, finetunings + 1):
         model = (seed - 1) % pretrainings + 1
-        for operator, wrong in (("standard", 20 + seed), ("shared", round(20 + lost) + 2 * seed)):
+        for operator, wrong in (("standard", 20 + seed), (shared, round(20 + lost) + 2 * seed)):
             for task in made.TASKS:
                 sha = {"model_sha256": f"{operator}-{model}"}
                 made.task_record(folder / "tasks", task, operator, seed, wrong, **sha)
@@ -244,6 +244,24 @@ def test_the_primary_comparison_is_named_where_there_are_several_pretrainings(tm
     assert "Mean score over 3 tasks −6.75 points [" in one.text
     assert "over 3 pre-trainings (6 fine-tunings): a difference is shown" in one.text
     assert one.leans == "standard"
+
+
+def test_another_operator_of_one_matrix_may_stand_for_shared_weights(tmp_path):
+    write_rounds(tmp_path, shared="rolled")
+    made.time_record(tmp_path / "time", "cola", 0.75, 0.9)
+    rewrite(
+        tmp_path / "time/cola.json", lambda record: record["contestants"][1].update(model="rolled", operator="rolled")
+    )
+    found = gather([tmp_path])
+    assert "rolled against standard on validation loss" in said(found)["Primary comparison"].text
+    assert "separate weights are shown to reach a lower validation loss (rolled +0.313 nats" in headline(found)
+    assert "An epoch with rolled attention is 25.0 % shorter" in said(found)["Training time"].text
+    write_rounds(tmp_path, shared="shared")
+    found = gather([tmp_path])
+    assert (
+        "shared against standard on validation loss" in said(found)["Primary comparison"].text
+    )  # the paper's comes first
+    assert {one.family for one in found.comparisons} == {"shared against standard"}
 
 
 def test_a_task_of_one_pretraining_among_others_is_said(tmp_path):

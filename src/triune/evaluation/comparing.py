@@ -1,7 +1,7 @@
 """From the records of a fine-tuning matrix to paired comparisons between its models."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,9 @@ DEV = "dev.json"  # in the folder of a run: its prediction for every development
 SCORES = "scores.json"
 REFERENCE = "standard"
 SHARED = "shared"
+# Operators with one matrix and roles of its own for each use of it: where `shared` itself was not run, the first of
+# the others that was stands for shared weights.
+ONE_MATRIX = (SHARED, "rolled", "shared-low-rank")
 # The comparison that all of this is about is corrected by itself, so that other operators do not cost it power.
 SHARED_AGAINST_STANDARD = f"{SHARED} against {REFERENCE}"
 OTHERS = "others"
@@ -65,7 +68,13 @@ def compare_records(out: Path, records: Sequence[dict[str, Any]], reference: str
 
 
 def family_of(*operators_of_pair: str) -> str:
-    return SHARED_AGAINST_STANDARD if set(operators_of_pair) == {REFERENCE, SHARED} else OTHERS
+    is_the_question = REFERENCE in operators_of_pair and any(one in ONE_MATRIX for one in operators_of_pair)
+    return SHARED_AGAINST_STANDARD if is_the_question else OTHERS
+
+
+def one_matrix_among(found: Collection[str]) -> str | None:
+    """The operator that stands for shared weights."""
+    return next((one for one in ONE_MATRIX if one in found), None)
 
 
 def started_from(finetuned: Sequence[dict[str, Any]]) -> Started:

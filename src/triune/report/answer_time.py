@@ -1,6 +1,6 @@
 """What the records of training time say, with how far they can be trusted."""
 
-from triune.evaluation.comparing import REFERENCE, SHARED
+from triune.evaluation.comparing import REFERENCE, one_matrix_among
 from triune.report.gather import Gathered
 from triune.report.statement import Statement, percent_range, statement
 
@@ -17,15 +17,15 @@ def time_statement(found: Gathered) -> Statement:
             if one["model"] != record["reference"]:
                 pair = 100 * (1 - one["ratio"]), 100 * (1 - one["flop_ratio"])
                 saved.setdefault(one["operator"], []).append(pair)
-    if SHARED not in saved:
+    if (shared := one_matrix_among(saved)) is None:
         models = [one["model"] for record in found["time"] for one in record["contestants"]]
         command = "triune time --task cola,mnli,mrpc,qnli,rte,qqp --out OUT"
         return statement("Training time", [], "figure-3", command, models=models)
-    ours = saved.pop(SHARED)
+    ours = saved.pop(shared)
     time, arithmetic = ([pair[which] for pair in ours] for which in (0, 1))
     epochs = " or ".join(map(str, sorted(rounds)))
     text = (
-        f"An epoch with shared attention is {percent_range(time)} shorter than with standard (medians of {epochs} "
+        f"An epoch with {shared} attention is {percent_range(time)} shorter than with standard (medians of {epochs} "
         f"epoch{'' if epochs == '1' else 's'}, {len(ours)} task{'' if len(ours) == 1 else 's'}"
         f"{'; below 0 is longer' if min(time) < 0 else ''}); its arithmetic is {percent_range(arithmetic)} less."
     )

@@ -6,6 +6,7 @@ from statistics import mean
 from typing import Any
 
 from triune.benchmarks.paper import FIGURE_3, TABLE_5, TABLE_5_LEVELS
+from triune.evaluation.comparing import ONE_MATRIX, REFERENCE
 from triune.report.charts import Bar, Chart, Point, Series, as_count, as_percent, bar_chart, line_chart
 from triune.report.gather import Gathered
 from triune.report.noise import GAUSSIAN, KIND_TITLES
@@ -15,7 +16,7 @@ from triune.report.unigram import unigram_of
 
 Record = dict[str, Any]
 
-_BESIDE_VARIANTS = ("standard", "shared")
+_BESIDE_VARIANTS = (REFERENCE, *ONE_MATRIX)
 
 
 def _numbers(found: Gathered) -> dict[str, int]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from triune.evaluation.comparing import REFERENCE, SHARED
+from triune.evaluation.comparing import REFERENCE, SHARED, one_matrix_among
 from triune.evaluation.significance import Comparison
 from triune.report.gather import Gathered
 
@@ -44,7 +44,8 @@ class Tally:
 def model_pair(found: Gathered) -> tuple[str, str] | None:
     """The labels of the two models that the question is about."""
     first = {operator: label for label, operator in reversed(found.models.items())}
-    return (first[REFERENCE], first[SHARED]) if {REFERENCE, SHARED} <= first.keys() else None
+    shared = one_matrix_among(first)
+    return (first[REFERENCE], first[shared]) if shared and REFERENCE in first else None
 
 
 def tally_of(comparisons: Sequence[Comparison], pair: tuple[str, str]) -> Tally:

@@ -8,11 +8,12 @@ from typing import Any
 
 from triune.cells import LOCAL, Engine
 from triune.errors import TriuneError, did_you_mean, shown
+from triune.evaluation.comparing import ONE_MATRIX, REFERENCE
 from triune.files import write_text
 from triune.studies.scale import VARIANT_LIST, Scale
 
 FIRST_SEED = 1
-FIRST = ("standard", "shared")  # the comparison that all of it is about
+FIRST = (REFERENCE, *ONE_MATRIX)  # the comparison that all of it is about
 MADE_OF = "made-of.json"  # beside a tokenizer that was trained here
 
 
