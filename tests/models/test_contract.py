@@ -257,6 +257,17 @@ def test_residual_stream_follows_autocast():
     assert [state.dtype for state in states[:-1]] == [torch.bfloat16] * 2
 
 
+@pytest.mark.parametrize("implementation", ["triune", "eager"])
+def test_models_compile_whole_where_autocast_cannot_be_asked_for(implementation, monkeypatch):
+    """PyTorch 2.11 cannot trace this question, and a compiled model that asks it falls apart."""
+    untraced = torch.compiler.disable(torch.amp.is_autocast_available)
+    monkeypatch.setattr(torch.amp, "is_autocast_available", untraced)
+    model, batch = small_model("shared", attn_implementation=implementation), small_batch()
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(compiled(**batch).loss, model(**batch).loss)
+
+
 def test_masked_only_loss_compiles_whole():
     batch = small_batch()
     model = small_model("shared", masked_only_loss=True).train()

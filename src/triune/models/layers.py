@@ -103,11 +103,9 @@ class TriuneEmbeddings(BertEmbeddings):
             # token by token to one place in memory, which is slow and comes out otherwise each time.
             token_type_ids = self.position_ids.new_zeros((1, 1))
         embeddings = super().forward(input_ids, token_type_ids, *args, **kwargs)
-        kind = embeddings.device.type
-        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):  # not of the meta device
-            # Tables are float32 and would make the residual stream so: twice the bytes in every norm and sum.
-            embeddings = embeddings.to(torch.get_autocast_dtype(kind))
-        return embeddings
+        # Under autocast the tables, which are float32, would make the residual stream so: twice the bytes in every
+        # norm and sum.
+        return embeddings.to(dispatch.working_dtype(embeddings.device, embeddings.dtype))
 
 
 class TriuneAttention(BertAttention):
