@@ -323,3 +323,12 @@ def test_readable_by_others(tmp_path):
     write_text(tmp_path / "a.txt", "text")
     Path(tmp_path / "b.txt").write_text("text")
     assert (tmp_path / "a.txt").stat().st_mode == (tmp_path / "b.txt").stat().st_mode
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["tasks"], 0), (["tasks", "nonsense"], 2)])
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+def test_nobody_need_listen(arguments, status, closed):
+    line = f'"$0" -m triune.cli {" ".join(arguments)} {closed}'
+    result = subprocess.run(["sh", "-c", line, sys.executable], stderr=subprocess.PIPE, text=True)
+    assert result.returncode == status
+    assert "Traceback" not in result.stderr

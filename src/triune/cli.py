@@ -63,6 +63,9 @@ def root(
 
 def main() -> None:
     """Entry point: a user's mistake is one line on standard error and exit status 2."""
+    # Closed by the caller (`>&-`): nobody wants it, and files that are opened later must not take its place.
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # formulas need more than ASCII, whatever the locale says
             stream.reconfigure(encoding="utf-8", errors="replace")
@@ -103,7 +106,7 @@ def _takes_no_more() -> bool:
     That is thrown away then: at exit, Python would try once more and end with a status of its own.
     """
     try:
-        print(end="", flush=True)  # where standard output is closed there is no sys.stdout to flush
+        print(end="", flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return True
