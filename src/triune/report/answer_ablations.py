@@ -33,8 +33,9 @@ def ablations_statement(found: Gathered) -> Statement:
             compared = dict.fromkeys(compared_with(record, one) for one in others)
             what = "what it is compared with" if len(compared) > 1 else record["reference"]
             text = f"None of {len(others)} variants{of} is shown to differ from {what}."
-        missing = f" {len(record['missing'])} are still to run." if record.get("missing") else ""
-        said.append(f"{text}{missing}")
+        if count := len(record.get("missing") or ()):
+            text += f" {count} {'is' if count == 1 else 'are'} still to run."
+        said.append(text)
     return statement("Ablations", said, "ablations", "triune ablate RECIPE --data BLOCKS --out OUT", "fact")
 
 
