@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from tests.report import made
@@ -105,6 +107,11 @@ def test_each_variant_has_its_curve_between_those_of_standard_and_shared(tmp_pat
     assert ".s2{--c:var(--text)}" in write_report([tmp_path], tmp_path / "page.html", found=found).read_text()
     columns = ["tokens seen", *(f"{label}, seed {n}" for label in ("standard", "shared-signed") for n in (1, 2))]
     assert sorted(section.folded[0].columns) == sorted(columns)
+    for run in ("standard", "shared"):  # of other lengths: nothing to set a variant beside
+        path = tmp_path / "runs" / run / "summary.json"
+        made.write(path, json.loads(path.read_text()) | {"tokens": 1})
+    (section,) = [one for one in sections(gather([tmp_path])) if one.id == "ablations"]
+    assert (section.charts, section.folded, len(section.tables)) == ([], [], 1)
 
 
 def write_search(folder, losses):

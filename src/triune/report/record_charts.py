@@ -63,12 +63,21 @@ def loss_table(runs: Sequence[Record]) -> Table:
 
 
 def variant_charts(variants: Sequence[Record], found: Gathered) -> list[Chart]:
-    """The validation loss of each variant, the lowest first, between those of standard and shared attention."""
+    """The validation loss of each variant, the lowest first, between those of standard and shared attention.
+
+    Where there are curves of both, of as many tokens.
+    """
     numbers = _numbers(found)
     charts: list[Chart] = []
     for label, runs in by_loss(variants).items():
         seeds = {run["seed"] for run in runs}
-        beside = [one for one in found["pretraining"] if one["operator"] in _BESIDE_VARIANTS and one["seed"] in seeds]
+        beside = [
+            one
+            for one in found["pretraining"]
+            if one["operator"] in _BESIDE_VARIANTS and one["seed"] in seeds and one["tokens"] == runs[0]["tokens"]
+        ]
+        if not beside or all(len(_curve(run)) < 2 for run in runs):
+            continue
         series = [Series(numbers[one["label"]], _with_seed(one, seeds), _curve(one)) for one in beside]
         series += [Series(len(numbers), _with_seed(run, seeds), _curve(run), "marked") for run in runs]
         chart = line_chart(

@@ -249,10 +249,10 @@ def _ablations(found: Gathered) -> Section:
     listed = {one["name"] for record in found["ablations"] for one in record["variants"]}
     if begun := [run for run in found["variants"] if run["label"] not in listed]:
         section.tables.append(variant_table(begun))
-    if runs := found["variants"]:
-        section.charts = figures.variant_charts(runs, found)
+    section.charts = figures.variant_charts(found["variants"], found)
+    if section.charts:
         section.about += " Charts: validation loss over tokens seen; the line with marks is the variant."
-        section.folded = [figures.loss_table(runs)]
+        section.folded = [figures.loss_table(found["variants"])]
     return section
 
 
