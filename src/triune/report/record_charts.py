@@ -1,6 +1,6 @@
 """Records as charts: loss over tokens, scores under noise, time against arithmetic, the spectrum of c = dq∘dk."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import mean
 from typing import Any
@@ -29,7 +29,7 @@ def loss_chart(runs: Sequence[Record], found: Gathered) -> Chart:
     several = len({run["label"] for run in runs}) < len(runs)
     series = []
     for run in runs:
-        name = f"{run['label']}, seed {run['seed']}" if several else run["label"]
+        name = _name(run, several)
         for key, style, what in (("loss", "line", "training"), ("validation_loss", "dashed", "validation")):
             if points := _curve(run, key):
                 series.append(Series(numbers[run["label"]], f"{name}, {what}", points, style))
@@ -54,7 +54,7 @@ def loss_table(runs: Sequence[Record]) -> Table:
     steps = sorted({tokens for curve in curves for tokens in curve})
     table.rows = [[f"{tokens:,}"] for tokens in steps]
     for run, curve in zip(runs, curves, strict=True):
-        table.columns.append(f"{run['label']}, seed {run['seed']}" if several else run["label"])
+        table.columns.append(_name(run, several))
         for number, tokens in enumerate(steps):
             if tokens in curve and run.get("file"):
                 table.sources[number, len(table.columns) - 1] = (run["file"],)
@@ -78,8 +78,9 @@ def variant_charts(variants: Sequence[Record], found: Gathered) -> list[Chart]:
         ]
         if not beside or all(len(_curve(run)) < 2 for run in runs):
             continue
-        series = [Series(numbers[one["label"]], _with_seed(one, seeds), _curve(one)) for one in beside]
-        series += [Series(len(numbers), _with_seed(run, seeds), _curve(run), "marked") for run in runs]
+        several = len(seeds) > 1
+        series = [Series(numbers[one["label"]], _name(one, several), _curve(one)) for one in beside]
+        series += [Series(len(numbers), _name(run, several), _curve(run), "marked") for run in runs]
         chart = line_chart(
             f"chart-variant-{len(charts)}",
             label,
@@ -93,8 +94,8 @@ def variant_charts(variants: Sequence[Record], found: Gathered) -> list[Chart]:
     return charts
 
 
-def _with_seed(run: Record, seeds: Collection[int]) -> str:
-    return f"{run['label']}, seed {run['seed']}" if len(seeds) > 1 else str(run["label"])
+def _name(run: Record, with_seed: bool) -> str:
+    return f"{run['label']}, seed {run['seed']}" if with_seed else str(run["label"])
 
 
 def _curve(run: Record, key: str = "validation_loss") -> list[Point]:

@@ -138,11 +138,13 @@ def check(place: Place) -> None:
     for task in {*scale.noise.tasks, *scale.time.tasks}:
         if get_task(task).kind == "span":
             raise TriuneError(f"{get_task(task).title} asks for answers in a text: noise and time take tasks of texts")
-    lists = [*scale.ablations.lists, *recipes_with(VARIANT_LIST)]  # a scale may speak of those that a call does without
-    known = list(dict.fromkeys(one.name for name in lists for one in load_ablations(name).variants))
-    for name in scale.ablations.leave_out:
-        if name not in known:
-            raise TriuneError(f"ablations.leave_out: no list has a variant '{shown(name)}'{did_you_mean(name, known)}")
+    if left_out := scale.ablations.leave_out:
+        lists = [*scale.ablations.lists, *recipes_with(VARIANT_LIST)]  # a call may do without some that a scale has
+        known = list(dict.fromkeys(one.name for name in lists for one in load_ablations(name).variants))
+        for name in left_out:
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise TriuneError(f"ablations.leave_out: no list has a variant '{shown(name)}'{hint}")
     for one in lists_of(place):
         for recipe in one.recipes.values():
             operators.settings_for(recipe.model.operator, recipe.model.operator_settings)

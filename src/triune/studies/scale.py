@@ -179,9 +179,11 @@ class AblationsPart:
         if not self.lists:
             raise ValueError("ablations.variants must name one list of variants or more")
         _texts("ablations", variants=self.lists, leave_out=self.leave_out, set=self.set)
+        if not isinstance(self.seeds, dict):
+            return
         # A scale may speak of lists that a call of it does without.
         names = [*(Path(name).stem for name in self.lists), *recipes_with(VARIANT_LIST)]
-        for name in self.seeds if isinstance(self.seeds, dict) else ():
+        for name in self.seeds:
             if name not in names:
                 raise ValueError(f"ablations.seeds: no list is called '{shown(name)}'{did_you_mean(str(name), names)}")
 
