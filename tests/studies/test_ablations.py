@@ -19,7 +19,7 @@ from triune.studies.ablations import (
     write_ablations,
 )
 from triune.studies.place import Place, check
-from triune.studies.pretraining import ablation_records
+from triune.studies.pretraining import ablation_records, comparable
 from triune.studies.scale import load_scale
 
 LOSSES = {
@@ -133,10 +133,33 @@ def test_a_record_may_say_more_than_the_runs_that_are_there(tmp_path):
     assert not says_more(path, [1], ["rotary"])
     write_ablations(made_list("mine", "rotary", "shared"), [1, 2], tmp_path)
     assert says_more(path, [1, 2], ["rotary"])  # its run has gone
-    assert says_more(path, [1], [])  # a new variant has one seed so far
+    assert says_more(path, [1], [])  # made with more seeds than are asked for
     assert not says_more(path, [1, 2, 3], ["new"])
     path.write_text("{}")
     assert not says_more(path, [1], ["rotary"])
+
+
+@pytest.mark.parametrize(
+    ("there", "held", "names", "seeds"),
+    [
+        ({"standard": 3, "rotary": 1, "shared": 1}, (), ["standard", "rotary", "shared"], [1]),
+        ({"standard": 3, "rotary": 2, "shared": 2}, (1,), ["standard", "rotary", "shared"], [1, 2]),
+        # New to the list: it waits for the seeds that the record has.
+        ({"standard": 3, "rotary": 2, "shared": 1}, (1, 2), ["standard", "rotary"], [1, 2]),
+        ({"standard": 3, "rotary": 3, "shared-rotary": 1}, (1, 2, 3), ["standard", "rotary"], [1, 2, 3]),
+        # It is compared with one that has not run.
+        ({"standard": 1, "shared-rotary": 1}, (), ["standard"], [1]),
+    ],
+)
+def test_what_is_compared_before_all_has_run(there, held, names, seeds):
+    runs = {(name, seed) for name, count in there.items() for seed in range(1, count + 1)}
+    kept, taken = comparable(listed({"shared-rotary": "rotary"}), [1, 2, 3], runs, held)
+    assert ([one.name for one in kept.variants], taken) == (names, seeds)
+
+
+def test_without_the_reference_nothing_is_compared():
+    assert comparable(listed({}), [1, 2], {("rotary", 1), ("shared", 1)}, ()) == (None, [])
+    assert comparable(listed({}), [1, 2], {("standard", 1), ("shared", 1)}, (1, 2))[0] is None  # runs that have gone
 
 
 def test_a_record_is_called_by_its_list_whether_there_are_others_or_not(tmp_path):

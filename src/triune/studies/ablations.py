@@ -225,15 +225,16 @@ def _check_list(ablations: Ablations, path: Path, left_out: Collection[str] = ()
 
 
 def says_more(path: Path, seeds: Sequence[int], missing: Collection[str]) -> bool:
-    """Whether a record is there with seeds or variants that a new one would be without.
+    """Whether a record is there with seeds or variants that a new one would be without: its runs may have gone."""
+    return not seeds_in(path).issubset(seeds) or not _variants_in(_read(path) or {}).keys().isdisjoint(missing)
 
-    Runs that it was made of may have gone, or a variant that is new may not have all seeds yet.
-    """
-    held = _read(path) or {}
+
+def seeds_in(path: Path) -> set[int]:
+    """Those of a record; none if there is none, or it is damaged, and made anew."""
     try:
-        return not set(held["seeds"]).issubset(seeds) or not _variants_in(held).keys().isdisjoint(missing)
+        return set((_read(path) or {})["seeds"])
     except (KeyError, TypeError):
-        return False  # none, or damaged: made anew
+        return set()
 
 
 def _variants_in(record: Record) -> dict[str, None]:

@@ -88,7 +88,7 @@ def _seeds(place: Place, one: "VariantList") -> list[int]:
 
 
 def run_ablations(place: Place, done: Done) -> None:
-    from triune.studies.ablations import check_lists, says_more, write_ablations
+    from triune.studies.ablations import check_lists, says_more, seeds_in, write_ablations
     from triune.studies.rates import best_rates, search_diverged
     from triune.studies.variants import lists_of, runs_of_variants
 
@@ -113,16 +113,15 @@ def run_ablations(place: Place, done: Done) -> None:
         if ablations is None:
             continue
         there = {key for key, run in runs.items() if (run / SUMMARY).is_file()}
-        kept = restricted(ablations, {name for name, seed in there if seed == all_seeds[0]})
+        kept, seeds = comparable(ablations, all_seeds, there, seeds_in(folder / ablations.file))
         if kept is None or len(kept.variants) < 2:
             continue
         names = [variant.name for variant in kept.variants]
-        whole = [seed for seed in all_seeds if all((name, seed) in there for name in names)]
         missing = [variant.name for variant in ablations.variants if variant.name not in names]
-        if says_more(folder / kept.file, whole, missing):
+        if says_more(folder / kept.file, seeds, missing):
             continue
         left_out = {variant.name for variant in one.ablations.variants} - set(names)
-        write_ablations(kept, whole, folder, lambda *key, runs=runs: runs[key], left_out, missing)
+        write_ablations(kept, seeds, folder, lambda *key, runs=runs: runs[key], left_out, missing)
 
 
 def without_diverged(
@@ -139,6 +138,27 @@ def without_diverged(
         if one.name not in lost and not any(diverged(run_of(one.name, seed) / SUMMARY) for seed in seeds)
     )
     return restricted(ablations, {one.name for one in kept})
+
+
+def comparable(
+    ablations: "Ablations", all_seeds: Sequence[int], there: Collection[tuple[str, int]], held: Collection[int]
+) -> "tuple[Ablations | None, list[int]]":
+    """The variants whose runs are there, and the seeds that all of them have.
+
+    Where a record holds more seeds already, its seeds, and the variants that have them all: one that is new to the list
+    waits until it has run as often as the others.
+    """
+
+    def with_all(seeds: Sequence[int]) -> "Ablations | None":
+        names = {one.name for one in ablations.variants}
+        return restricted(ablations, {name for name in names if all((name, seed) in there for seed in seeds)})
+
+    kept = with_all(all_seeds[:1])
+    if kept is None:
+        return None, []
+    common = [seed for seed in all_seeds if all((one.name, seed) in there for one in kept.variants)]
+    seeds = [seed for seed in all_seeds if seed in common or seed in held]
+    return with_all(seeds), seeds
 
 
 def restricted(ablations: "Ablations", names: Collection[str]) -> "Ablations | None":
