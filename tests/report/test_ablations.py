@@ -107,6 +107,14 @@ def test_each_variant_has_its_curve_between_those_of_standard_and_shared(tmp_pat
     assert ".s2{--c:var(--text)}" in write_report([tmp_path], tmp_path / "page.html", found=found).read_text()
     columns = ["tokens seen", *(f"{label}, seed {n}" for label in ("standard", "shared-signed") for n in (1, 2))]
     assert sorted(section.folded[0].columns) == sorted(columns)
+    path = tmp_path / "ablations" / "ablations.json"
+    record = json.loads(path.read_text())
+    record["variants"].append({**record["variants"][1], "name": "like-signed", "against": "shared-signed"})
+    made.write(path, record)
+    made.write_run(tmp_path / "ablations" / "like-signed" / "seed-1", "shared", 2.3)
+    (section,) = [one for one in sections(gather([tmp_path])) if one.id == "ablations"]
+    (chart,) = [one for one in section.charts if one.title == "like-signed"]
+    assert (chart.svg.count('class="series marked s2"'), chart.svg.count('class="series line s2"')) == (1, 1)
     for run in ("standard", "shared"):  # of other lengths: nothing to set a variant beside
         path = tmp_path / "runs" / run / "summary.json"
         made.write(path, json.loads(path.read_text()) | {"tokens": 1})

@@ -65,9 +65,10 @@ def loss_table(runs: Sequence[Record]) -> Table:
 def variant_charts(variants: Sequence[Record], found: Gathered) -> list[Chart]:
     """The validation loss of each variant, the lowest first, between those of standard and shared attention.
 
-    Where there are curves of both, of as many tokens.
+    Where there are curves of both, of as many tokens. One that is compared with another variant has its curve too.
     """
     numbers = _numbers(found)
+    against = {one["name"]: one.get("against") for record in found["ablations"] for one in record["variants"]}
     charts: list[Chart] = []
     for label, runs in by_loss(variants).items():
         seeds = {run["seed"] for run in runs}
@@ -80,6 +81,8 @@ def variant_charts(variants: Sequence[Record], found: Gathered) -> list[Chart]:
             continue
         several = len(seeds) > 1
         series = [Series(numbers[one["label"]], _name(one, several), _curve(one)) for one in beside]
+        counterpart = [one for one in variants if one["label"] == against.get(label) and one["seed"] in seeds]
+        series += [Series(len(numbers), _name(one, several), _curve(one)) for one in counterpart]
         series += [Series(len(numbers), _name(run, several), _curve(run), "marked") for run in runs]
         chart = line_chart(
             f"chart-variant-{len(charts)}",
