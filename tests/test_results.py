@@ -27,10 +27,11 @@ def test_pages_are_what_the_records_give(scale, gathered, tmp_path):
         assert made.read_text() == (RESULTS / scale / KINDS[kind]).read_text()
 
 
-def test_figures_in_words_are_those_of_a_page():
+@pytest.mark.parametrize("page", ["README.md", "../rolled.md"])
+def test_figures_in_words_are_those_of_a_page(page):
     """Whole lines, so that a figure keeps what it is of; commands and names in code say nothing that was measured."""
     lines = {line for scale in SCALES for line in (RESULTS / scale / KINDS["md"]).read_text().splitlines()}
-    words = (RESULTS / "README.md").read_text()
+    words = (RESULTS / page).read_text()
     said = [line for line in words.splitlines() if re.search(r"\d\.\d", re.sub("`.*?`", "", line))]
     assert said
     assert [line for line in said if line not in lines] == []
