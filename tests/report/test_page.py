@@ -125,6 +125,17 @@ def test_what_was_equal_and_what_was_not(read):
     assert "12 of 14 conditions equal for all" in read.text
 
 
+def test_what_computed_a_pretraining_is_said_where_it_is_known(tmp_path):
+    assert not [
+        row for row in Reader(html_page(gather([made.write_results(tmp_path)]))).rows if "one-tensor" in str(row)
+    ]
+    path = tmp_path / "runs" / "shared" / "summary.json"
+    made.write(path, json.loads(path.read_text()) | {"how": "attention one-tensor, compiled"})
+    read = Reader(html_page(gather([tmp_path])))
+    assert read.row("computed by", "standard: not said; shared: attention one-tensor, compiled")[2] == "no"
+    assert "attention one-tensor, compiled" in read.row("attention computed by")[1]
+
+
 def test_methods_come_from_the_recipes(read):
     assert read.row("optimizer.learning_rate") == ["optimizer.learning_rate", "0.003", "yes"]
     assert read.row("model.operator") == ["model.operator", "standard (standard); shared (shared)", "no"]

@@ -35,6 +35,8 @@ def pretraining_conditions(runs: Sequence[Record], pocket: bool) -> Table:
         ("precision, device", lambda run: f"{run['recipe']['training']['precision']}, {run['device']}", "four GPUs"),
         ("seeds", lambda run: run["seed"], "one run, as far as is said"),
     ]
+    if any("how" in run for run in runs):  # older ones did not write it down
+        conditions.append(("computed by", lambda run: run.get("how", NOT_SAID), NOT_SAID))
     return _table(runs, conditions, lambda run: run["label"])
 
 

@@ -101,7 +101,7 @@ def _surroundings(found: Gathered) -> Table:
     if devices:
         table.rows.append(["devices", ", ".join(devices)])
     kernels = [
-        *(run["recipe"]["training"]["attention"] for run in found["pretraining"]),
+        *(run.get("how") or run["recipe"]["training"]["attention"] for run in found["pretraining"]),
         *(f"{one['attention']}{', captured' if one.get('captured') else ''}" for one in found["finetuning"]),
         *(one.get("how", "") for record in found["time"] for one in record["contestants"]),
     ]

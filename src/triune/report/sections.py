@@ -252,8 +252,8 @@ def _ablations(found: Gathered) -> Section:
     section.charts = figures.variant_charts(found["variants"], found)
     if section.charts:
         section.about += (
-            " Charts: validation loss over tokens seen; the line with marks is the variant, a dark line without marks the "
-            "variant that it is compared with where that is not standard."
+            " Charts: validation loss over tokens seen; the line with marks is the variant, a dark line without marks "
+            "the variant that it is compared with where that is not standard."
         )
         section.folded = [figures.loss_table(found["variants"])]
     return section

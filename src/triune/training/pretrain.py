@@ -65,13 +65,14 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
     set_seed(recipe.training.seed)
     model = TriuneForMaskedLM(config)
     trainer, metrics, no_number = _trainer(recipe, model, train, valid, run, steps, report_to, console)
+    how = _how(recipe, model)
 
     damaged: list[str] = []
     resume = checkpoints.newest_whole(run, damaged)
     if is_first:
         for line in damaged:
             say(console, f"warning: {line}", style="yellow")
-        _announce(console, recipe, trainer, model, steps, resume)
+        _announce(console, recipe, trainer, how, steps, resume)
         run_folder.forget_after(run, int(resume.name.removeprefix(checkpoints.PREFIX)) if resume else 0)
     trainer.accelerator.wait_for_everyone()
     metrics.begin(run_folder.metrics_of(run) if resume and (run / run_folder.METRICS).is_file() else [])
@@ -89,7 +90,7 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
                 f"{run}: stopped at step {trainer.state.global_step} of {steps} and saved; start again to go on",
             )
         return {"run": str(run), "stopped": trainer.state.global_step, "steps": steps}
-    return _finish(recipe, trainer, metrics, train, run)
+    return _finish(recipe, trainer, metrics, train, run, how)
 
 
 def summary_line(summary: dict[str, Any]) -> str:
@@ -241,25 +242,28 @@ def _trainer(
     return trainer, metrics, no_number
 
 
-def _announce(
-    console: Console, recipe: Recipe, trainer: PretrainingTrainer, model: TriuneForMaskedLM, steps: int, resume: Any
-) -> None:
+def _announce(console: Console, recipe: Recipe, trainer: PretrainingTrainer, how: str, steps: int, resume: Any) -> None:
     part = recipe.training
     at_once, accumulated = trainer.args.per_device_train_batch_size, trainer.args.gradient_accumulation_steps
     shared = f"{trainer.args.world_size} × {at_once}" + (f" × {accumulated} accumulated" if accumulated > 1 else "")
-    with torch.autocast(model.device.type, torch.bfloat16, enabled=part.precision == "bfloat16"):
-        cores = (
-            f"attention {model.attention_core.name}, feed-forward {model.feed_forward_core.name}, "
-            f"norm {model.norm_core.name}"
-        )
     say(
         console,
-        f"{recipe.model.operator}: {model.num_parameters():,} parameters, {steps:,} steps of {part.sequences} "
+        f"{recipe.model.operator}: {trainer.model.num_parameters():,} parameters, {steps:,} steps of {part.sequences} "
         f"sequences of {recipe.data.block_length} tokens ({shared}); {trainer.args.device.type}, {part.precision}, "
-        f"{cores}, {'compiled' if part.compile else 'not compiled'}",
+        f"{how}",
     )
     if resume:
         say(console, f"going on from {resume.name}")
+
+
+def _how(recipe: Recipe, model: TriuneForMaskedLM) -> str:
+    """The code that computes it, as it is chosen for the device and the precision of the run."""
+    part = recipe.training
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=part.precision == "bfloat16"):
+        return (
+            f"attention {model.attention_core.name}, feed-forward {model.feed_forward_core.name}, "
+            f"norm {model.norm_core.name}, {'compiled' if part.compile else 'not compiled'}"
+        )
 
 
 def _speed(recipe: Recipe, trainer: PretrainingTrainer, metrics: RunMetrics, blocks: Blocks) -> dict[str, Any]:
@@ -281,7 +285,7 @@ def _speed(recipe: Recipe, trainer: PretrainingTrainer, metrics: RunMetrics, blo
 
 
 def _finish(
-    recipe: Recipe, trainer: PretrainingTrainer, metrics: RunMetrics, train: Blocks, run: Path
+    recipe: Recipe, trainer: PretrainingTrainer, metrics: RunMetrics, train: Blocks, run: Path, how: str
 ) -> dict[str, Any]:
     """Evaluate at the end, save model and tokenizer, write the summary: its presence says that the run is done."""
     seconds = metrics.seconds
@@ -303,6 +307,7 @@ def _finish(
         "pocket": train.manifest.pocket,
         "seconds": seconds,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "how": how,
         **_speed(recipe, trainer, metrics, train),
     }
     beside = run / f".{MODEL}"
