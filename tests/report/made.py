@@ -97,7 +97,7 @@ def write_tasks(folder: Path, better: str = "none", seeds=SEEDS) -> None:
 def write_run(run: Path, operator: str, loss: float, seed: int = 1, **model) -> None:
     from triune.training.recipe import load_recipe, swap_operator
 
-    recipe = load_recipe("pocket", swap_operator(operator)).to_dict()
+    recipe = load_recipe("pocket", swap_operator(load_recipe("pocket"), operator)).to_dict()
     recipe["training"]["seed"] = seed
     recipe["model"] |= model
     write(run / "run.json", {"recipe": recipe, "data": {"train.tokens.bin": "abcdef012345"}, "versions": VERSIONS})

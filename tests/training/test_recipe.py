@@ -48,7 +48,7 @@ def test_the_mini_model_is_small_and_sees_600_million_tokens(operator):
 
     from triune import TriuneForMaskedLM, preset
 
-    recipe = load_recipe("mini", swap_operator(operator))
+    recipe = load_recipe("mini", swap_operator(load_recipe("mini"), operator))
     part, training = recipe.model, recipe.training
     assert training.steps * training.sequences * recipe.data.block_length == pytest.approx(600e6, rel=1e-3)
     with torch.device("meta"):
@@ -59,6 +59,14 @@ def test_the_mini_model_is_small_and_sees_600_million_tokens(operator):
     assert (config.num_hidden_layers, config.hidden_size) == (part.layers, part.width)
     assert (config.num_attention_heads, config.intermediate_size) == (part.heads, part.feed_forward)
     assert 2 * model.num_parameters() < 12e6  # bytes in bfloat16
+
+
+def test_settings_go_with_the_operator_that_they_belong_to():
+    own = load_recipe("mini")
+    assert own.model.operator_settings == {"role_start": "halves"}
+    assert load_recipe("mini", swap_operator(own, "shared")) == own
+    other = load_recipe("mini", swap_operator(own, "rolled")).model
+    assert (other.operator, other.operator_settings) == ("rolled", {})
 
 
 def test_overrides():

@@ -16,7 +16,9 @@ def pretrain(
     recipe: Annotated[str, typer.Argument(help="pocket, mini, sprint, paper-base, or the path of a recipe in YAML.")],
     data: Annotated[Path, typer.Option(help="Folder made by `triune prepare`.")],
     out: Annotated[Path, typer.Option(help="Run folder; a run that was stopped goes on where it was.")],
-    operator: Annotated[str | None, typer.Option(help="Attention operator, instead of the recipe's.")] = None,
+    operator: Annotated[
+        str | None, typer.Option(help="Attention operator. One that is not the recipe's has its default settings.")
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -33,7 +35,8 @@ def pretrain(
     """Pre-train a masked language model. Under torchrun or accelerate launch, devices share each step."""
     from triune.training.recipe import load_recipe, swap_operator
 
-    chosen = load_recipe(recipe, [*(swap_operator(operator) if operator else []), *(set_ or [])])
+    swapped = swap_operator(load_recipe(recipe), operator) if operator else []
+    chosen = load_recipe(recipe, [*swapped, *(set_ or [])])
     from triune.report.curves import draw_curves
     from triune.training.pretrain import pretrain as run
     from triune.training.pretrain import summary_line

@@ -18,11 +18,10 @@ from triune.training.recipe import Recipe, load_recipe, swap_operator
 def operator_recipes(place: Place) -> dict[str, Recipe]:
     """By label, as written: without the rate of a search."""
     part = place.scale.pretraining
-    own = load_recipe(part.recipe, part.set).model.operator
+    own = load_recipe(part.recipe, part.set)
     recipes = {}
     for operator in place.labels:
-        # The recipe's settings are those of its own operator.
-        overrides = [*part.set, *([] if operator == own else swap_operator(operator))]
+        overrides = [*part.set, *swap_operator(own, operator)]
         overrides += [
             f"model.operator_settings.{key}={value}" for key, value in part.settings.get(operator, {}).items()
         ]

@@ -152,6 +152,8 @@ def recipe_from_dict(written: dict[str, Any], where: str) -> Recipe:
     return Recipe(**parts_from_dict(written, PARTS, where))
 
 
-def swap_operator(operator: str) -> list[str]:
-    """Overrides that put another operator into a recipe; the settings there belong to the one that it replaces."""
+def swap_operator(recipe: Recipe, operator: str) -> list[str]:
+    """Overrides that put an operator into a recipe; settings there belong to its own, and go if that is another."""
+    if operator == recipe.model.operator:
+        return []
     return [f"model.operator={operator}", "model.operator_settings={}"]
