@@ -127,6 +127,19 @@ def test_one_study_takes_only_what_it_needs(tiny, command, tmp_path):
     assert not [name for name in found if name.startswith(("transfer", "time", "tasks/mrpc", "ablations"))]
 
 
+def test_records_alone_are_enough_where_the_page_is_made_elsewhere(whole, tiny, command, tmp_path):
+    out = tmp_path / "out"
+    result = command(*tiny.arguments, out, "--only", "parameters", "--no-report")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == f"The records: {out}; the page of them: triune report {out}\n"
+    assert (out / "parameters.json").is_file()
+    assert [path.name for path in out.glob("report.*")] == []
+    page, before = whole[0] / "report.html", (whole[0] / "report.html").stat().st_mtime_ns
+    again = command(*tiny.arguments, whole[0], "--workers", "1", "--no-report")
+    assert "The page:" not in again.stdout  # one that is there may be of fewer records
+    assert page.stat().st_mtime_ns == before
+
+
 def test_another_vocabulary_is_another_folder(whole, tiny, command):
     result = command(*tiny.arguments, whole[0], "--workers", "1", "--set", "data.vocabulary=150")
     assert result.returncode == 2

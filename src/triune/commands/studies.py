@@ -89,6 +89,10 @@ def reproduce(
         ),
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Only say what there is to do and how long it takes.")] = False,
+    no_report: Annotated[
+        bool,
+        typer.Option("--no-report", help="Only the records; `triune report` makes the page of them, anywhere."),
+    ] = False,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="Override a value of the scale, e.g. finetuning.seeds=5.", metavar="PART.KEY=VALUE"),
@@ -118,7 +122,9 @@ def reproduce(
     if plan:
         studies.plan(place, names, Console(highlight=False))
         return
-    for line in studies.reproduce(place, names):
+    for line in studies.reproduce(place, names, report=not no_report):
         print(line)
-    if (out / studies.PAGE).is_file():
+    if no_report:
+        print(f"The records: {out}; the page of them: triune report {out}")
+    elif (out / studies.PAGE).is_file():
         print(f"\nThe page: {out / studies.PAGE}")

@@ -130,8 +130,8 @@ STAGES = {
 }
 
 
-def reproduce(place: Place, only: Sequence[str] = (), console: Console | None = None) -> list[str]:
-    """Run what is missing, write the page, and give the short answer in lines."""
+def reproduce(place: Place, only: Sequence[str] = (), console: Console | None = None, report: bool = True) -> list[str]:
+    """Run what is missing, write the page, and give the short answer in lines; without `report` only the records."""
     console = console or Console(stderr=True, highlight=False)
     seconds = plan(place, only, console)
     whole, (place, chosen) = place, _chosen(place, only)
@@ -151,8 +151,8 @@ def reproduce(place: Place, only: Sequence[str] = (), console: Console | None = 
     records = [path for stage in chosen for path in stage.records(place)]
     left = diverged_lines(place.out, records)
     left += [] if budget is None else what_is_left(budget, records)
-    if left and not any(path.is_file() and not diverged(path) for path in records):
-        return left  # not even one record: there is nothing to report on
+    if not report or (left and not any(path.is_file() and not diverged(path) for path in records)):
+        return left  # not asked for, or not even one record: there is nothing to report on
     return [*_report(place.out), *left]
 
 
