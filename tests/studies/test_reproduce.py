@@ -140,6 +140,34 @@ def test_records_alone_are_enough_where_the_page_is_made_elsewhere(whole, tiny, 
     assert page.stat().st_mtime_ns == before
 
 
+def test_one_operator_a_call_gives_the_records_of_one_call(whole, tiny, command, tmp_path):
+    """Weights do not outlast a call here: what is made of a model is finished in the call that made it."""
+    before, out = tmp_path / "before", tmp_path / "out"
+    first = command(*tiny.arguments, before, "--operator", "standard", "--workers", "1", "--no-report")
+    assert first.returncode == 0, first.stderr
+    made = records(before).keys()
+    assert {name.split("/")[1] for name in made if name.startswith("runs")} == {"standard"}
+    assert {name.split("/")[2] for name in made if name.startswith(("tasks", "noise"))} == {"standard"}
+    assert "ablations/narrow/seed-1/summary.json" in made
+    assert not [name for name in made if "shared" in name or name.startswith("time")]
+    assert json.loads((before / "planned.json").read_text())["operators"] == ["standard", "shared"]
+    assert command("records", before, out).returncode == 0
+    then = command(*tiny.arguments, out, "--operator", "shared", "--workers", "1")
+    assert then.returncode == 0, then.stderr
+    last = command(*tiny.arguments, out, "--only", "time", "--workers", "1")
+    assert last.returncode == 0, last.stderr
+    assert records(out).keys() == records(whole[0]).keys()
+    assert scores(out) == scores(whole[0])
+
+
+def scores(out):
+    """What came out: of published records, ids of rows and paths are left aside."""
+    tuned = {
+        name: one["primary"] for name, one in records(out).items() if name.startswith("tasks") and "primary" in one
+    }
+    return tuned | {name: one["validation_loss"] for name, one in records(out).items() if "validation_loss" in one}
+
+
 def test_another_vocabulary_is_another_folder(whole, tiny, command):
     result = command(*tiny.arguments, whole[0], "--workers", "1", "--set", "data.vocabulary=150")
     assert result.returncode == 2
@@ -191,6 +219,9 @@ def test_the_plan_alone_writes_nothing(tiny, command, tmp_path):
         (["--set", "pretraining.settings={shraed: {}}"], "'shraed', which is not among pretraining.operators"),
         (["--set", "data.corpus=[corpus/nothing.txt]"], "nothing.txt"),
         (["--only", ","], "--only ',' names no study"),
+        (["--operator", "sharde"], "unknown operator 'sharde'"),
+        (["--operator", "pairwise"], "--operator: no model of this scale has 'pairwise'"),
+        (["--operator", "shared", "--only", "time"], "--only time: nothing of it is made of shared alone"),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_is_run(more, said, tiny, command, tmp_path):

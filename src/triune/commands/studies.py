@@ -78,6 +78,13 @@ def reproduce(
             "transfer, ablation-rates, ablations, inspect, time. (default: all)"
         ),
     ] = None,
+    operator: Annotated[
+        str | None,
+        typer.Option(
+            help="Only models of these operators, with commas, in this call: what is made of one model can be finished "
+            "where its weights are. (default: all)"
+        ),
+    ] = None,
     workers: WorkersOption = None,
     engine: EngineOption = "local",
     budget: Annotated[
@@ -103,6 +110,7 @@ def reproduce(
 
     from rich.console import Console
 
+    from triune.benchmarks.contestants import operator_names
     from triune.budget import Budget, budget_seconds
     from triune.cells import engine_from
     from triune.errors import TriuneError
@@ -115,7 +123,8 @@ def reproduce(
         if who.kind != "local":
             raise TriuneError(f"--budget is for this machine alone and not for --engine {who.kind}")
         who = replace(who, budget=Budget(budget_seconds(budget)))
-    place = Place(out, load_scale(scale, set_), data_dir, who)
+    operators = () if operator is None else tuple(operator_names(operator))
+    place = Place(out, load_scale(scale, set_), data_dir, who, operators=operators)
     names = [name.strip() for name in (only or "").split(",") if name.strip()]
     if only is not None and not names:
         raise TriuneError(f"--only '{only}' names no study")

@@ -32,6 +32,7 @@ class Place:
     round: int | None = None  # only what belongs to it; by default all of them
     turn: int | None = None  # only this seed of fine-tuning; by default all of the round
     variants: str | None = None  # only this list of variants; by default all of them
+    operators: tuple[str, ...] = ()  # only models of these are made and studied in this run; by default all of them
 
     @property
     def rounds(self) -> list["Place"]:
@@ -73,10 +74,15 @@ class Place:
     def labels(self) -> list[str]:
         return list(self.scale.pretraining.operators)
 
+    def takes(self, operator: str) -> bool:
+        """Whether models of an operator are made and studied in this run."""
+        return not self.operators or operator in self.operators
+
     @property
     def in_turn(self) -> list[str]:
-        """The labels in the order in which they are worked at."""
-        return sorted(self.labels, key=lambda label: FIRST.index(label) if label in FIRST else len(FIRST))
+        """The labels that are worked at in this run, in that order."""
+        taken = filter(self.takes, self.labels)
+        return sorted(taken, key=lambda label: FIRST.index(label) if label in FIRST else len(FIRST))
 
     @property
     def pretraining_seeds(self) -> list[int]:
@@ -145,9 +151,15 @@ def check(place: Place) -> None:
             if name not in known:
                 hint = did_you_mean(name, known)
                 raise TriuneError(f"ablations.leave_out: no list has a variant '{shown(name)}'{hint}")
+    made = dict.fromkeys(place.labels)
     for one in lists_of(place):
         for recipe in one.recipes.values():
             operators.settings_for(recipe.model.operator, recipe.model.operator_settings)
+            made[recipe.model.operator] = None
+    for operator in place.operators:
+        if operator not in made:
+            hint = did_you_mean(operator, made)
+            raise TriuneError(f"--operator: no model of this scale has '{shown(operator)}'{hint}")
 
 
 def check_tasks(place: Place, studies: Collection[str]) -> None:

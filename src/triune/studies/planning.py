@@ -119,7 +119,7 @@ class Expected:
 
 
 def _all_records(stage: Stage, place: Place) -> list[Path]:
-    return stage.records(replace(place, round=None, turn=None, variants=None))
+    return stage.records(replace(place, round=None, turn=None, variants=None, operators=()))
 
 
 def show_plan(place: Place, chosen: Sequence[Stage], console: Console) -> float:

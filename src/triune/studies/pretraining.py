@@ -56,9 +56,9 @@ def run_pretraining(place: Place, done: Done) -> None:
     from triune.training.pretraining_cell import pretraining_cell
 
     best, several, recipes = best_rates(place), place.scale.pretraining.seeds > 1, operator_recipes(place)
-    if all(search_diverged(place, best, written) for written in recipes.values()):
+    if all(search_diverged(place, best, recipes[label]) for label in place.in_turn):
         raise TriuneError(
-            f"{', '.join(recipes)}: every rate of the search diverged; lower pretraining.search.learning_rates"
+            f"{', '.join(place.in_turn)}: every rate of the search diverged; lower pretraining.search.learning_rates"
         )
     cells = []
     for seed in place.pretraining_seeds:
@@ -78,7 +78,12 @@ def run_pretraining(place: Place, done: Done) -> None:
 def ablation_records(place: Place) -> list[Path]:
     from triune.studies.variants import lists_of, runs_of_variants
 
-    runs = [run for one in lists_of(place) for run in runs_of_variants(place, one, _seeds(place, one)).values()]
+    runs = [
+        run
+        for one in lists_of(place)
+        for (name, _), run in runs_of_variants(place, one, _seeds(place, one)).items()
+        if place.takes(one.recipes[name].model.operator)
+    ]
     return [run / SUMMARY for run in dict.fromkeys(runs)]  # lists may have variants in common
 
 
@@ -179,6 +184,8 @@ def _ablation_cells(place: Place) -> list[Cell]:
         runs, recipes = runs_of_variants(place, one, seeds), final_recipes(place, one)
         for variant in one.ablations.variants:
             chosen = recipes[variant.name]
+            if not place.takes(chosen.model.operator):
+                continue
             recipe = chosen if variant.sets_rate else with_rate(place, best, chosen, *one.written(variant))
             if recipe is None:
                 continue

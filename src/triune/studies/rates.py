@@ -30,6 +30,7 @@ class Arm:
 
     name: str  # of its folder
     same: str
+    operator: str
     number: int | None = None  # of the list of variants that it is from; None for an operator of the paper
     variant: str = ""
 
@@ -48,16 +49,17 @@ def arms(place: Place) -> list[Arm]:
     found: dict[str, Arm] = {}
     for label, recipe in operator_recipes(place).items():
         same = _same(place, recipe)
-        found.setdefault(same, Arm(label, same))
+        found.setdefault(same, Arm(label, same, recipe.model.operator))
     taken = {arm.name for arm in found.values()}
     for number, one in enumerate(_all_lists(place)):
         for variant in one.ablations.variants:
             if variant.sets_rate:
                 continue
-            same = _key(place, *one.written(variant))
+            written, narrowed_to = one.written(variant)
+            same = _key(place, written, narrowed_to)
             name = variant.name if variant.name not in taken else f"{one.ablations.name}-{variant.name}"
             if same not in found:
-                found[same] = Arm(name, same, number, variant.name)
+                found[same] = Arm(name, same, written.model.operator, number, variant.name)
                 taken.add(name)
     return list(found.values())
 
@@ -77,7 +79,11 @@ def _arms_to_do(place: Place, of_operators: bool) -> list[Arm]:
     if not place.scale.pretraining.rates:
         return []
     listed = {_key(place, *one.written(variant)) for one in lists_of(place) for variant in one.ablations.variants}
-    return [arm for arm in arms(place) if arm.of_operator == of_operators and (of_operators or arm.same in listed)]
+    return [
+        arm
+        for arm in arms(place)
+        if arm.of_operator == of_operators and (of_operators or arm.same in listed) and place.takes(arm.operator)
+    ]
 
 
 def _all_lists(place: Place) -> list[VariantList]:

@@ -207,6 +207,8 @@ def _chosen(place: Place, only: Sequence[str]) -> tuple[Place, list[Stage]]:
     for name in only:
         if name not in STAGES:
             raise TriuneError(f"unknown study '{name}'{did_you_mean(name, STAGES)}")
+        if place.operators and not STAGES[name].records(place) and STAGES[name].records(replace(place, operators=())):
+            raise TriuneError(f"--only {name}: nothing of it is made of {', '.join(place.operators)} alone")
     if not only:
         return place, [stage for stage in STAGES.values() if stage.records(place)]
     wanted = set(only)

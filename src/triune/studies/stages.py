@@ -131,7 +131,7 @@ def _models(place: Place, task: str) -> list[Any]:
     """Fine-tuned models of a task that are here with their weights."""
     from triune.evaluation.finetuned import find_finetuned
 
-    folders = [(label, place.finetuned(task, label, seed)) for label in place.labels for seed in place.seeds]
+    folders = [(label, place.finetuned(task, label, seed)) for label in place.in_turn for seed in place.seeds]
     return find_finetuned([f"{label}={folder}" for label, folder in folders if has_weights(folder / MODEL)])
 
 
@@ -145,7 +145,7 @@ def _without_weights(place: Place, task: str, study: str) -> list[Cell]:
             place.out / study / task / label / f"seed-{seed}.json",
             place.finetuned(task, label, seed) / MODEL,
         )
-        for label in place.labels
+        for label in place.in_turn
         for seed in place.seeds
         if not has_weights(place.finetuned(task, label, seed) / MODEL)
     ]
@@ -178,7 +178,9 @@ def run_transfer(place: Place, done: Done) -> None:
 
 
 def time_records(place: Place) -> list[Path]:
-    return [place.out / "time" / f"{task}.json" for task in place.scale.time.tasks if place.is_first_round]
+    """All models are timed in turn, in one record: where a run takes some of them only, it times none."""
+    is_timed = place.is_first_round and not place.operators
+    return [place.out / "time" / f"{task}.json" for task in place.scale.time.tasks if is_timed]
 
 
 def run_time(place: Place, done: Done) -> None:
@@ -222,7 +224,7 @@ def _timed_models(place: Place, from_recipes: bool) -> tuple[dict[str, Any], str
 
 def inspect_records(place: Place) -> list[Path]:
     """Of the first round; where its weights have gone and there is no record yet, of a later one."""
-    records = {label: place.out / "inspect" / f"{label}.json" for label in place.labels}
+    records = {label: place.out / "inspect" / f"{label}.json" for label in place.in_turn}
     if place.is_first_round:
         return list(records.values())
     gone = {label for label in records if has_lost_weights(place.run_of(label) / MODEL)}
