@@ -139,6 +139,16 @@ def test_a_record_may_say_more_than_the_runs_that_are_there(tmp_path):
     assert not says_more(path, [1], ["rotary"])
 
 
+def test_fewer_seeds_do_not_replace_a_record_of_more(command, tmp_path):
+    (tmp_path / "ablations.json").write_text('{"seeds": [1, 2, 3]}')
+    done = command("ablate", "pocket", "--data", tmp_path / "blocks", "--out", tmp_path, "--seeds", "2")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith(
+        "has seeds up to 3, which a record of --seeds 2 would be without: ask for as many, or choose another --out"
+    )
+    assert (tmp_path / "ablations.json").read_text() == '{"seeds": [1, 2, 3]}'
+
+
 @pytest.mark.parametrize(
     ("there", "held", "names", "seeds"),
     [

@@ -22,7 +22,7 @@ def ablate(
     data: Annotated[Path, typer.Option(help="Folder made by `triune prepare`.")],
     out: Annotated[Path, typer.Option(help="Folder for runs and record; the same call again does what is missing.")],
     variants: Annotated[
-        str, typer.Option(help="The list of variants: ablations, levers, confirmed, post-norm, or a .yaml of yours.")
+        str, typer.Option(help="The list of variants: ablations, levers, confirmed, … or a .yaml of yours.")
     ] = "ablations",
     seeds: Annotated[int, typer.Option(help="Runs of each variant, with seeds 1, 2, ….", min=1)] = 1,
     workers: WorkersOption = None,
@@ -40,12 +40,17 @@ def ablate(
     from triune.errors import TriuneError
     from triune.progress import Watch
     from triune.report.ablations import ablation_tables
-    from triune.studies.ablations import ablation_cells, load_ablations, write_ablations
+    from triune.studies.ablations import ablation_cells, load_ablations, seeds_in, write_ablations
     from triune.studies.pretraining import without_diverged
     from triune.studies.reproduce import diverged_lines
     from triune.training.pretraining_cell import loss_line
 
     who, listed, numbers = engine_from(engine, workers), load_ablations(variants), list(range(1, seeds + 1))
+    if more := seeds_in(out / listed.file) - set(numbers):
+        raise TriuneError(
+            f"'{out / listed.file}' has seeds up to {max(more)}, which a record of --seeds {seeds} would be without: "
+            "ask for as many, or choose another --out"
+        )
     cells = ablation_cells(listed, recipe, set_ or [], numbers, data, out)
     with Watch(Console(stderr=True)) as watch, watch.stage("ablations", len(cells), loss_line) as done:
         run_missing(cells, who, done)

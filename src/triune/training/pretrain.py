@@ -62,6 +62,8 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
 
     if recipe.training.compile:
         torch.compiler.reset()  # compiled models of earlier runs in this process count towards a limit
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()  # of this run, and not of earlier ones in this process
     set_seed(recipe.training.seed)
     model = TriuneForMaskedLM(config)
     trainer, metrics, no_number = _trainer(recipe, model, train, valid, run, steps, report_to, console)
