@@ -321,6 +321,7 @@ def test_the_model_kept_gives_the_predictions_that_were_scored(matrix, samples):
         classes = ["entailment", "not_entailment"]
         dev = json.loads((folder / "dev.json").read_text())
         assert [classes.index(one["label"]) for one in answers] == dev["predictions"]
+        assert classify("good " * 1000, truncation=True)  # cut to what the model takes
 
 
 # Files for the GLUE test server

@@ -27,7 +27,7 @@ class TriuneConfig(BertConfig):
             and has no table.
         rotary_base: base of the geometric series of rotary wavelengths.
         mask_diagonal: no token attends to itself, unless it is the only one there is: the diagonal of the scores is
-            masked out. Needs an attention that takes masks ("eager" or "sdpa").
+            masked out.
         masked_only_loss: in training, the masked-LM head computes logits and loss for labelled positions only, which is
             the same loss for a fraction of the work. `logits` then has one row for each labelled position.
         classifier_pooling: what heads for whole sequences read: "cls", the first token's state, as BERT; or "mean", the

@@ -115,6 +115,7 @@ class Problem:
     def save(self, model: Any, folder: Path, threshold: float | None = None) -> None:
         try:
             model.save_pretrained(folder)
+            self.tokenizer.model_max_length = model.config.max_position_embeddings  # where pipelines cut longer texts
             self.tokenizer.save_pretrained(folder)
         except Exception as error:  # tokenizers reports a full disk as a bare Exception
             raise TriuneError(f"cannot write the model to '{folder.parent}': {error}") from error
