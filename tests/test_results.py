@@ -1,5 +1,6 @@
 """The published results: every page is made again from its records, and every figure in words is on a page."""
 
+import json
 import re
 from pathlib import Path
 
@@ -44,3 +45,17 @@ def test_the_first_screen_says_what_the_tests_support(gathered):
     first_screen = " ".join((RESULTS.parents[1] / "README.md").read_text().partition("## ")[0].split())
     assert "with shared weights are shown to reach a worse pre-training loss than those with separate" in first_screen
     assert "no difference in their mean score over nine GLUE and SQuAD tasks is shown" in first_screen
+
+
+def test_shares_and_sizes_in_words_are_those_of_the_records():
+    """What no table of a page has: what rolled slices take away of shared's distance, and the narrower model."""
+    ablations = RESULTS / "records" / "sprint" / "ablations"
+    confirmed = json.loads((ablations / "confirmed.json").read_text())["variants"]
+    losses = {one["name"]: one["validation_losses"] for one in confirmed}
+    seeds = zip(losses["standard"], losses["shared-signed"], losses["rolled"], strict=True)
+    shares = [round(100 * (shared - rolled) / (shared - standard)) for standard, shared, rolled in seeds]
+    results, page = ((RESULTS / name).read_text() for name in ("README.md", "../rolled.md"))
+    assert f"is {shares[0]}, {shares[1]} and {shares[2]} %" in page
+    assert f"{min(shares)} to {max(shares)} % of the distance" in results
+    narrow = json.loads((ablations / "standard-narrow" / "seed-1" / "run.json").read_text())["recipe"]["model"]
+    assert f"(width {narrow['width']}, feed-forward {narrow['feed_forward']:,};" in results

@@ -136,6 +136,7 @@ def test_records_alone_are_enough_where_the_page_is_made_elsewhere(whole, tiny, 
     assert [path.name for path in out.glob("report.*")] == []
     page, before = whole[0] / "report.html", (whole[0] / "report.html").stat().st_mtime_ns
     again = command(*tiny.arguments, whole[0], "--workers", "1", "--no-report")
+    assert again.returncode == 0, again.stderr
     assert "The page:" not in again.stdout  # one that is there may be of fewer records
     assert page.stat().st_mtime_ns == before
 
