@@ -87,6 +87,21 @@ def test_with_a_budget_a_list_of_variants_is_finished_before_the_next(place, tin
     assert "narrow" not in of_levers
 
 
+@pytest.mark.parametrize("engine", [Engine(), Engine(budget=Budget(60.0))])
+def test_variants_alone_do_not_wait_for_rounds(engine, place):
+    """They need no weights: with a list of three seeds no worker is idle until the others have ended a seed."""
+    alone = replace(place, engine=engine)
+    found = list(in_order(alone, [STAGES[name] for name in ("rates", "ablation-rates", "ablations")]))
+    assert [(stage.name, part.round) for stage, part in found] == [
+        ("rates", None),
+        ("ablation-rates", None),
+        ("ablations", None),
+    ]
+    assert title_of(*found[-1]) == "ablations and controls"
+    records = [path for stage, part in found if stage.name == "ablations" for path in stage.records(part)]
+    assert sorted(records) == sorted({path for part in place.rounds for path in STAGES["ablations"].records(part)})
+
+
 def test_a_model_has_one_search_whichever_list_is_done(place, tmp_path):
     """Named as it is without a budget: by a list that has it first, whatever the variants and operators are called."""
     tied = {"about": "", "set": ["model.operator=kv-tied", "model.operator_settings={}"]}

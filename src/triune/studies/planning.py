@@ -29,7 +29,10 @@ def in_order(place: Place, chosen: Sequence[Stage]) -> Iterator[tuple[Stage, Pla
     ordered = sorted(chosen, key=lambda stage: wait and stage.name in _WITHOUT_WEIGHTS)
     of_a_turn = [stage for stage in ordered if stage.name in _OF_A_TURN]
     of_a_list = [stage for stage in ordered if stage.name in _WITHOUT_WEIGHTS]
-    for part in place.rounds:
+    # Rounds are for what needs weights. Variants by themselves need none: workers go from one seed to the next, and do
+    # not wait for each other between them.
+    parts = place.rounds if any(stage.name in _OF_A_ROUND for stage in chosen) else [place]
+    for part in parts:
         for stage in ordered:
             if stage in of_a_turn:
                 turns = part.turns if stage is of_a_turn[0] else []
@@ -43,7 +46,7 @@ def in_order(place: Place, chosen: Sequence[Stage]) -> Iterator[tuple[Stage, Pla
 
 def title_of(stage: Stage, place: Place) -> str:
     rounds, name = len(place.rounds), stage.title.partition(" (")[0]  # what of the paper it is goes where it gets long
-    title = stage.title if rounds == 1 else f"{name}, round {(place.round or 0) + 1} of {rounds}"
+    title = stage.title if rounds == 1 or place.round is None else f"{name}, round {place.round + 1} of {rounds}"
     if place.variants is not None and len(place.scale.ablations.lists) > 1:
         return f"{title}, {Path(place.variants).stem}"
     return title if place.turn is None else f"{title}, seed {place.turn}"
