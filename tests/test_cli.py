@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from triune import cli
 from triune.testing import small_model
@@ -54,6 +55,18 @@ def test_the_installed_command():
     assert result.returncode == 2
     assert result.stdout == ""
     assert result.stderr.startswith("triune: error: configuration 'huge'")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_gpu_without_memory_is_one_line(triune, monkeypatch):
+    def run_out(*ignored, **also):
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 9 GiB")
+
+    monkeypatch.setattr("triune.operators.describe.describe_all", run_out)
+    result = triune("operators")
+    assert result.returncode == 2
+    assert result.stderr.startswith("triune: error: the GPU has no memory left; what is finished is kept: take fewer")
+    assert result.stderr.endswith("CUDA out of memory. Tried to allocate 9 GiB\n")
     assert result.stderr.count("\n") == 1
 
 

@@ -82,6 +82,11 @@ def main() -> None:
             raise
         _fail(f"cannot write to standard output: {error.strerror}")
     except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, here or from a worker process
+            _fail(
+                "the GPU has no memory left; what is finished is kept: take fewer --workers, or less at once by --set "
+                f"(training.per_device in pre-training, training.batch in fine-tuning). {one_line(error)}"
+            )
         # A mistake on the command line itself; typer brings its own exception classes or click's.
         if not hasattr(error, "format_message"):
             raise
