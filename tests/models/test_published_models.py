@@ -24,6 +24,8 @@ BLANKS = {
     "she opened the [MASK] and looked out.": {"door", "window", "eyes", "gate", "curtain"},
     "one of [MASK] most important cities": {"the", "its", "his"},
     "he was born in [MASK] york.": {"new"},
+    "the first world [MASK] began in 1914.": {"war"},
+    "he was elected president of the united [MASK].": {"states"},
 }
 
 

@@ -19,8 +19,8 @@ from triune.version import __version__
 Record = dict[str, Any]
 
 MARK = "Written by `triune publish`"  # a folder whose card says so may be replaced
-EXAMPLE = "The river runs into the [MASK]."
-EXAMPLE_OF_POCKET = "The robin was [MASK]."  # the made-up world has no rivers
+EXAMPLE = "She opened the [MASK] and looked out."
+EXAMPLE_OF_POCKET = "The robin was [MASK]."  # the made-up world has neither doors nor windows
 
 
 @dataclass(frozen=True)
