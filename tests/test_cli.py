@@ -65,7 +65,7 @@ def test_a_gpu_without_memory_is_one_line(triune, monkeypatch):
     monkeypatch.setattr("triune.operators.describe.describe_all", run_out)
     result = triune("operators")
     assert result.returncode == 2
-    assert result.stderr.startswith("triune: error: the GPU has no memory left; what is finished is kept: take fewer")
+    assert result.stderr.startswith("triune: error: the GPU has no memory left: free some, take fewer --workers")
     assert result.stderr.endswith("CUDA out of memory. Tried to allocate 9 GiB\n")
     assert result.stderr.count("\n") == 1
 

@@ -84,8 +84,8 @@ def main() -> None:
     except Exception as error:
         if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, here or from a worker process
             _fail(
-                "the GPU has no memory left; what is finished is kept: take fewer --workers, or less at once by --set "
-                f"(training.per_device in pre-training, training.batch in fine-tuning). {one_line(error)}"
+                "the GPU has no memory left: free some, take fewer --workers where there are several, or less at once "
+                f"by --set (training.per_device in pre-training, training.batch in fine-tuning). {one_line(error)}"
             )
         # A mistake on the command line itself; typer brings its own exception classes or click's.
         if not hasattr(error, "format_message"):

@@ -364,6 +364,10 @@ def test_in_a_budget_runs_of_pretraining_are_made_with_their_round_and_not_as_va
     result = command(*arguments, out, "--budget", "1h", "--only", "ablations")
     assert result.returncode == 0, result.stderr
     assert (out / "ablations/own-rate/seed-2/summary.json").is_file()
+    ran = re.findall(r"\] ([\w-]+) · seed (\d): validation loss", result.stdout + result.stderr)
+    of_more = [seed for name, seed in ran if name != "narrow"]  # the list before has that one alone to run
+    # A budget may end anywhere: all variants have their first seed before one has its second.
+    assert (of_more, [seed for name, seed in ran if name == "narrow"]) == (["1", "1", "2", "2"], ["1", "2"])
     assert not (out / "runs").exists()
     assert "none of the others can run" in result.stdout
     assert f"a study that --only leaves out: {out / 'runs/shared/seed-1/summary.json'}" in result.stdout

@@ -159,8 +159,8 @@ def scores_section(scores: list[Record]) -> str:
         ["task", "metric", "score", "development rows"],
         text_columns=2,
         notes=[
-            "In percent: mean ± standard deviation over fine-tuning seeds (number of seeds). The best epoch was chosen "
-            "on the development set: scores are somewhat too high."
+            "In percent: mean ± standard deviation over fine-tuning seeds (number of seeds). The best epoch, "
+            "and the rate where several were tried, was chosen on the development set: scores are somewhat too high."
         ],
     )
     for task in dict.fromkeys(one["task"] for one in scores):

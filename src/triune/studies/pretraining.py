@@ -179,7 +179,8 @@ def _ablation_cells(place: Place) -> list[Cell]:
 
     best = best_rates(place)
     cells: dict[Path, Cell] = {}
-    for one in lists_of(place):
+    first: dict[Path, tuple[int, int]] = {}  # where a run comes: of each list one seed of all variants before the next
+    for number, one in enumerate(lists_of(place)):
         seeds = _seeds(place, one)
         runs, recipes = runs_of_variants(place, one, seeds), final_recipes(place, one)
         for variant in one.ablations.variants:
@@ -193,4 +194,5 @@ def _ablation_cells(place: Place) -> list[Cell]:
                 run = runs[variant.name, seed]
                 title = f"{variant.name} · seed {seed}"
                 cells.setdefault(run, pretraining_cell(title, seeded(recipe, seed), place.blocks, run))
-    return list(cells.values())
+                first.setdefault(run, (number, seed))
+    return [cells[run] for run in sorted(cells, key=first.__getitem__)]
