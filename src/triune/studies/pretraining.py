@@ -179,20 +179,20 @@ def _ablation_cells(place: Place) -> list[Cell]:
 
     best = best_rates(place)
     cells: dict[Path, Cell] = {}
-    first: dict[Path, tuple[int, int]] = {}  # where a run comes: of each list one seed of all variants before the next
-    for number, one in enumerate(lists_of(place)):
+    for one in lists_of(place):
         seeds = _seeds(place, one)
-        runs, recipes = runs_of_variants(place, one, seeds), final_recipes(place, one)
-        for variant in one.ablations.variants:
-            chosen = recipes[variant.name]
-            if not place.takes(chosen.model.operator):
-                continue
-            recipe = chosen if variant.sets_rate else with_rate(place, best, chosen, *one.written(variant))
-            if recipe is None:
-                continue
-            for seed in seeds:
-                run = runs[variant.name, seed]
-                title = f"{variant.name} · seed {seed}"
-                cells.setdefault(run, pretraining_cell(title, seeded(recipe, seed), place.blocks, run))
-                first.setdefault(run, (number, seed))
-    return [cells[run] for run in sorted(cells, key=first.__getitem__)]
+        runs, chosen = runs_of_variants(place, one, seeds), final_recipes(place, one)
+        taken = [variant for variant in one.ablations.variants if place.takes(chosen[variant.name].model.operator)]
+        rated = {
+            variant.name: chosen[variant.name]
+            if variant.sets_rate
+            else with_rate(place, best, chosen[variant.name], *one.written(variant))
+            for variant in taken
+        }
+        # A budget may end anywhere: all variants have one seed before one of them has the next.
+        for seed in seeds:
+            for name, recipe in rated.items():
+                if recipe is not None:
+                    run, title = runs[name, seed], f"{name} · seed {seed}"
+                    cells.setdefault(run, pretraining_cell(title, seeded(recipe, seed), place.blocks, run))
+    return list(cells.values())
