@@ -7,6 +7,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from triune import TriuneForMaskedLM, TriuneModel, operators, preset
 from triune.kernels.add_norm import add_norm
 from triune.kernels.reference import reference_attention
+from triune.kernels.rotary import rotary_tables, rotate, rotate_in_one_pass
 from triune.operators import AttentionShape
 from triune.testing import FORMS, attend
 from triune.training.masking import Masking
@@ -117,6 +118,41 @@ def test_learns_with_dropout(operator):
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("heads", [12, 5])
+@pytest.mark.parametrize("rows", [1, 3])  # of positions: one for all, or one each
+def test_rotation(rows, heads):
+    """Against float64, on heads as a projection of three roles leaves them."""
+    pytest.importorskip("triton")
+    torch.manual_seed(0)
+    joint = torch.randn(3, 77, 3 * heads * 64, device="cuda").bfloat16()
+    x = joint[..., : heads * 64].unflatten(-1, (heads, 64)).transpose(1, 2).requires_grad_()
+    cos, sin = rotary_tables(torch.randint(0, 500, (rows, 77), device="cuda"), 64, 10_000.0)
+    exact = x.detach().double().requires_grad_()
+    ours, want = rotate_in_one_pass(x, cos, sin), rotate(exact, cos.double(), sin.double())
+    d_output = torch.randn_like(ours)
+    grads = torch.autograd.grad(ours, x, d_output), torch.autograd.grad(want, exact, d_output.double())
+    for found, right in ((ours, want), (grads[0][0], grads[1][0])):
+        assert ((found.double() - right).norm() / right.norm()).item() < 4e-3
+
+
+def test_rotary_models_with_the_kernel():
+    """Compiled to one graph, forward and backward, with the gradients of the model without it."""
+    pytest.importorskip("triton")
+    torch.manual_seed(0)
+    model = TriuneForMaskedLM(preset("mini", operator="standard", norm_position="pre", position="rotary")).cuda()
+    tokens = torch.randint(1000, 2000, (16, 128), device="cuda")
+    found = {}
+    for fused in (False, True):
+        model.config.fused_rotary = fused
+        torch._dynamo.reset()
+        model.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            assert model.rotary_core.name == ("rotate" if fused else "pytorch")
+            torch.compile(model, fullgraph=True)(tokens, labels=tokens).loss.backward()
+        found[fused] = torch.cat([one.grad.flatten() for one in model.parameters() if one.grad is not None])
+    assert ((found[True] - found[False]).norm() / found[False].norm()).item() < 3e-2
 
 
 @pytest.mark.parametrize(("rows", "width"), [(65, 768), (4096, 384)])

@@ -144,3 +144,15 @@ def kept_weights(case: Case) -> list[torch.Tensor]:
             _kept_kernel[(1,)](seed, kept[head], place, length, 1 - case.dropout, triton.next_power_of_2(length))
         masks.append(kept)
     return masks
+
+
+def results(model, batch, autocast=False):
+    """Of a pass and its backward, in float64: logits and every gradient."""
+    model.zero_grad()
+    with torch.autocast("cpu", torch.float16, enabled=autocast):
+        outputs = model(**batch)
+    outputs.loss.backward()
+    grads = {
+        name: parameter.grad.double() for name, parameter in model.named_parameters() if parameter.grad is not None
+    }
+    return {"logits": outputs.logits.detach().double(), **grads}

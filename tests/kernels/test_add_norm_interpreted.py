@@ -11,7 +11,7 @@ pytestmark = [
     pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1: `make test`"),
 ]
 
-from one_tensor_checks import poisoned_memory, relative  # noqa: E402
+from one_tensor_checks import poisoned_memory, relative, results  # noqa: E402
 from transformers.models.bert.modeling_bert import BertOutput  # noqa: E402
 
 from triune.kernels.add_norm import add_norm, ops, unsupported  # noqa: E402
@@ -118,18 +118,6 @@ def half_model(operator, attention="sdpa", **options):
     return small_model(operator, norm_position="pre", attn_implementation=attention, **sizes, **options)
 
 
-def results(model, batch, autocast):
-    """Of a pass and its backward, in float64: logits and every gradient."""
-    model.zero_grad()
-    with torch.autocast("cpu", torch.float16, enabled=autocast):
-        outputs = model(**batch)
-    outputs.loss.backward()
-    grads = {
-        name: parameter.grad.double() for name, parameter in model.named_parameters() if parameter.grad is not None
-    }
-    return {"logits": outputs.logits.detach().double(), **grads}
-
-
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize(("operator", "attention"), CORES)
 def test_models(operator, attention, autocast):
@@ -140,7 +128,7 @@ def test_models(operator, attention, autocast):
     if not autocast:
         model = model.half()
         exact.load_state_dict(model.state_dict())
-    truth = results(exact, batch, False)
+    truth = results(exact, batch)
     with torch.autocast("cpu", torch.float16, enabled=autocast):
         assert model.norm_core == ("add-norm", "fused_norm is true")
     fused = results(model, batch, autocast)
@@ -257,7 +245,7 @@ def test_a_residual_in_another_dtype_is_left_to_pytorch():
 
 def test_recorded_states_and_checkpointing():
     model, batch = half_model("standard", "eager").half(), small_batch()
-    before = results(model, batch, False)
+    before = results(model, batch)
     recorded = model(**batch, output_attentions=True, output_hidden_states=True)
     assert (len(recorded.hidden_states), len(recorded.attentions)) == (3, 2)
     assert model.norm_core.name == "add-norm"  # though transformers' hooks stay
@@ -267,7 +255,7 @@ def test_recorded_states_and_checkpointing():
     again = half_model("standard", "eager").half().train()
     again.gradient_checkpointing_enable()
     assert again.norm_core.name == "add-norm"
-    for name, found in results(again, batch, False).items():
+    for name, found in results(again, batch).items():
         torch.testing.assert_close(found, before[name], rtol=0, atol=0, msg=name)
 
 

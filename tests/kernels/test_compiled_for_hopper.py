@@ -114,6 +114,15 @@ def test_hopper_kernels_fit_as_often_as_they_are_meant_to(compiled, monkeypatch,
             assert shape.registers * 32 * shape.warps * shape.programs <= REGISTERS, name
 
 
+@pytest.mark.parametrize("width", [64, 48])
+def test_the_rotation_compiles(compiled, width):
+    from triune.kernels.rotary import rotate_in_one_pass
+
+    x, table = torch.zeros(2, 3, 40, width, dtype=torch.bfloat16), torch.zeros(1, 1, 40, width // 2)
+    rotate_in_one_pass(x, table, table)
+    assert "st.global" in compiled["rotate_kernel"].asm["ptx"]
+
+
 def test_which_calls_the_hopper_kernels_take():
     for length, width, dtype, plain, takes in (
         (128, 64, torch.bfloat16, True, True),

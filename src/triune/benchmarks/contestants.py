@@ -48,6 +48,7 @@ def note_attention(entry: Entry, model: Any) -> str:
         "reason": core.reason,
         "feed_forward": model.feed_forward_core.name,
         "norm": model.norm_core.name,
+        "rotary": model.rotary_core and model.rotary_core.name,
     }
     return str(core.name)
 

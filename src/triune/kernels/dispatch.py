@@ -1,4 +1,4 @@
-"""The one place that decides what computes attention, the activation of the feed-forward half and the norm before it.
+"""The one place that decides what computes attention, rotations, the activation of the feed-forward half and its norm.
 
 `attn_implementation` asks for one: "triune" is automatic, the one-tensor kernels where they can run and SDPA elsewhere,
 with the reason; "one_tensor" is these kernels or an error; "sdpa" never takes them; "eager" is our reference; any other
@@ -15,7 +15,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterf
 from transformers.utils import logging
 
 from triune.errors import TriuneError, did_you_mean
-from triune.kernels import add_norm, bias_gelu, one_tensor
+from triune.kernels import add_norm, bias_gelu, one_tensor, rotary
 from triune.kernels.reference import reference_attention
 
 logger = logging.get_logger(__name__)
@@ -84,6 +84,26 @@ def _unsupported(device: torch.device, dtype: torch.dtype, head_width: int) -> s
 
 def _refusal(hindrance: str) -> str:
     return f"attn_implementation 'one_tensor' cannot run: {hindrance}; 'triune' takes SDPA where it cannot"
+
+
+class RotaryCore(NamedTuple):
+    name: Literal["rotate", "pytorch"]
+    reason: str
+
+
+def choose_rotary(allowed: bool, device: torch.device, dtype: torch.dtype) -> RotaryCore:
+    """What turns queries and keys by their position: our kernel where it can run."""
+    if not allowed:
+        return RotaryCore("pytorch", "fused_rotary is false")
+    hindrance = _rotary_unsupported(device, dtype)
+    if hindrance is not None:
+        return RotaryCore("pytorch", hindrance)
+    return RotaryCore("rotate", "fused_rotary is true")
+
+
+@torch.compiler.assume_constant_result
+def _rotary_unsupported(device: torch.device, dtype: torch.dtype) -> str | None:
+    return rotary.unsupported(device, dtype)
 
 
 class FeedForwardCore(NamedTuple):

@@ -37,6 +37,8 @@ class TriuneConfig(BertConfig):
         fused_norm: the same for the norm before the feed-forward half, with the residual sum and the biases around it,
             in passes that compute gradients, where `norm_position` is "pre" and no hidden state is dropped. Neither
             kernel has second derivatives, nor takes part in `torch.func`.
+        fused_rotary: the same for rotary positions, where attention is not that of the one-tensor kernels, which turn
+            by themselves. Off until it has been measured on a GPU.
         folded: the model is for inference, its role vectors merged; made by `model.fold()`.
     """
 
@@ -52,6 +54,7 @@ class TriuneConfig(BertConfig):
     classifier_pooling: Literal["cls", "mean"] = "cls"
     fused_gelu: bool = True
     fused_norm: bool = True
+    fused_rotary: bool = False
     folded: bool = False
     use_cache: bool = False  # an encoder has none
 

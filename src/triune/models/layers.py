@@ -30,7 +30,7 @@ from triune.kernels import dispatch
 from triune.kernels.add_norm import add_norm
 from triune.kernels.bias_gelu import bias_gelu
 from triune.kernels.packing import KEYWORDS, Packing
-from triune.kernels.rotary import rotary_tables, rotate
+from triune.kernels.rotary import rotary_tables, rotate, rotate_in_one_pass
 from triune.models.configuration import TriuneConfig
 from triune.models.cores import core_for, mask_for
 from triune.operators.joint import has_hooks, hook_count, is_plain
@@ -206,7 +206,7 @@ class TriuneAttention(BertAttention):
         rotary: tuple[torch.Tensor, torch.Tensor] | None,
         kwargs: dict[str, Any],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        turn = _unchanged if rotary is None else partial(rotate, cos=rotary[0], sin=rotary[1])
+        turn = _unchanged if rotary is None else partial(self._turned, cos=rotary[0], sin=rotary[1])
         roles = self.self(hidden_BTd, turn)
         context_BTND, weights = core.function(
             self,
@@ -221,6 +221,10 @@ class TriuneAttention(BertAttention):
         if roles.output_scale_ND is not None:
             context_BTND = context_BTND * roles.output_scale_ND
         return context_BTND.flatten(-2), weights
+
+    def _turned(self, x_BNTD: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        core = dispatch.choose_rotary(self.config.fused_rotary, x_BNTD.device, x_BNTD.dtype)
+        return (rotate_in_one_pass if core.name == "rotate" else rotate)(x_BNTD, cos, sin)
 
 
 class TriuneLayer(BertLayer):

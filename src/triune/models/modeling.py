@@ -114,6 +114,15 @@ class TriunePreTrainedModel(BertPreTrainedModel):
         return self._layers[0].norm_core(self.device, self.dtype)
 
     @property
+    def rotary_core(self) -> dispatch.RotaryCore | None:
+        """What turns queries and keys by their position here and now, and why; None where there is nothing to turn, as
+        positions are absolute or the one-tensor kernels turn S themselves."""
+        if self.config.position != "rotary" or self.attention_core.name == dispatch.ONE_TENSOR:
+            return None
+        working = dispatch.working_dtype(self.device, self.dtype)
+        return dispatch.choose_rotary(self.config.fused_rotary, self.device, working)
+
+    @property
     def _layers(self) -> list[TriuneLayer]:
         """Wherever the encoder is: a model of a user's own may call it as it likes."""
         return [module for module in self.modules() if isinstance(module, TriuneLayer)]

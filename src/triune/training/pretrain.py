@@ -262,8 +262,9 @@ def _how(recipe: Recipe, model: TriuneForMaskedLM) -> str:
     """The code that computes it, as it is chosen for the device and the precision of the run."""
     part = recipe.training
     with torch.autocast(model.device.type, torch.bfloat16, enabled=part.precision == "bfloat16"):
+        turned = "" if model.rotary_core is None else f"rotary {model.rotary_core.name}, "
         return (
-            f"attention {model.attention_core.name}, feed-forward {model.feed_forward_core.name}, "
+            f"attention {model.attention_core.name}, {turned}feed-forward {model.feed_forward_core.name}, "
             f"norm {model.norm_core.name}, {'compiled' if part.compile else 'not compiled'}"
         )
 

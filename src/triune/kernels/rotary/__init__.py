@@ -1,0 +1,47 @@
+"""Rotary positions: each pair of a head's dimensions is turned by an angle that grows with the position.
+
+Used on scores only; values stay unturned. Pairs are (i, i + D/2), the layout that transformers uses. Importing this
+package needs no Triton.
+"""
+
+import torch
+
+from triune.kernels.triton_here import no_triton
+
+DTYPES = (torch.bfloat16, torch.float16)
+
+
+def rotary_tables(positions_BT: torch.Tensor, head_width: int, base: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines, (B, 1, T, D/2), in float32: angles of far positions need the precision."""
+    exponents = torch.arange(0, head_width, 2, device=positions_BT.device, dtype=torch.float32) / head_width
+    angles = positions_BT[:, None, :, None].float() * base**-exponents
+    return angles.cos(), angles.sin()
+
+
+def rotate(x_BNTD: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """In PyTorch's own operations."""
+    first, second = x_BNTD.chunk(2, dim=-1)
+    cos, sin = cos.to(x_BNTD.dtype), sin.to(x_BNTD.dtype)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def unsupported(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why the kernel cannot run there, or None where it can."""
+    if (reason := no_triton(device)) is not None:
+        return reason
+    if dtype not in DTYPES:
+        return f"{dtype} is not one of bfloat16, float16"
+    return None
+
+
+def rotate_in_one_pass(x_BNTD: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """`rotate`, computed in float32, for x of any strides; heads of a token lie beside each other in the result.
+
+    Compiled PyTorch puts the rotation into whatever reads its result or makes its gradient, and computes it there once
+    more for every reader, with a power, a cosine and a sine for each number. This is one pass over x, each way.
+    """
+    if x_BNTD.ndim != 4 or any(table.shape[-3:] != (1, x_BNTD.shape[2], x_BNTD.shape[3] // 2) for table in (cos, sin)):
+        raise ValueError(f"tables must be (B or 1, 1, T, D/2) for x of {tuple(x_BNTD.shape)}, not {tuple(cos.shape)}")
+    from triune.kernels.rotary import ops
+
+    return ops.rotate(x_BNTD, cos, sin, False)
