@@ -231,11 +231,21 @@ def test_fold_of_a_saved_model(triune, tmp_path):
 
 
 def test_fold_takes_the_name_of_a_model_that_comes_with_triune(triune, tmp_path, monkeypatch):
-    small_model("shared").save_pretrained(tmp_path / "models" / "small")
+    small_model("shared").save_pretrained(tmp_path / "models" / "smallest")
     monkeypatch.setenv("TRIUNE_MODELS", str(tmp_path / "models"))
-    result = triune("fold", "small", tmp_path / "folded")
+    result = triune("fold", "smallest", tmp_path / "folded")
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "folded" / "config.json").is_file()
+    assert "width 32 with 4 heads" in triune("params", "--config", "smallest").stdout
+
+
+def test_fold_takes_the_folder_of_a_run(triune, tmp_path):
+    small_model("shared").save_pretrained(tmp_path / "run" / "model")
+    assert triune("fold", tmp_path / "run", tmp_path / "folded").returncode == 0
+    assert (tmp_path / "folded" / "config.json").is_file()
+    result = triune("fold", tmp_path, tmp_path / "other")
+    assert (result.returncode, len(result.stderr.splitlines())) == (2, 1)
+    assert "neither config.json nor model/config.json" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -263,8 +273,8 @@ def test_fold_takes_the_name_of_a_model_that_comes_with_triune(triune, tmp_path,
         (["params", "--config", "{tmp}/empty"], "config.json"),
         (["--plugin", "nowhere.py", "operators"], "'nowhere.py' does not exist"),
         (["--plugin", "no_such_module", "operators"], "No module named 'no_such_module'"),
-        (["fold", "{tmp}/nowhere", "{tmp}/out"], "not a saved model"),
-        (["fold", "{tmp}", "{tmp}"], "exists already"),
+        (["fold", "{tmp}/nowhere", "{tmp}/out"], "there is no model folder"),
+        (["fold", "{tmp}/bert", "{tmp}"], "exists already"),
         (["fold", "{tmp}/bert", "{tmp}/out"], "type 'bert'"),
         (["reproduce", "--out", "{tmp}/broken.json"], "is not a folder"),
     ],

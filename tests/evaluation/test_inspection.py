@@ -415,8 +415,10 @@ def test_command_says_what_it_leaves_out(samples, command, tmp_path):
 def test_mistakes_are_one_line(samples, command, tmp_path):
     (tmp_path / "empty.txt").write_text("\n \n")
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\xfa")
+    (tmp_path / "heads.svg").write_text("somebody's")
     for arguments, words in (
         (["--text", "good", "--out", tmp_path / "empty.txt"], "cannot write"),
+        (["--text", "good", "--out", tmp_path], "holds a 'heads.svg' that is not ours"),
         ([], "give --text"),
         (["--text", " "], "--text is empty"),
         (["--file", tmp_path / "empty.txt"], "holds no text"),

@@ -40,6 +40,13 @@ def test_rotary_needs_even_heads():
         small_config("shared", hidden_size=12, position="rotary")
 
 
+@pytest.mark.parametrize("name", ["role_start", "query_roll", "settings"])
+def test_settings_of_an_operator_are_not_values_of_the_configuration(name):
+    """They would be ignored: BERT's configurations may hold anything."""
+    with message(f"'{name}' is about the operator", "write operator_settings={"):
+        TriuneConfig(**{name: "halves"})
+
+
 def test_decoders_are_refused():
     with message("encoders", "is_decoder"):
         small_config("shared", is_decoder=True)

@@ -95,7 +95,7 @@ def test_a_folder_that_is_not_there(tmp_path):
 
 
 def test_a_file_is_no_folder(folder):
-    refused(folder / "config.json", "there is no model folder")
+    refused(folder / "config.json", "config.json' is a file: give the folder that holds the model")
 
 
 @pytest.mark.parametrize("name", ["nobody/nothing", "nothing-of-this-name"])

@@ -150,9 +150,12 @@ def test_a_mask_of_whole_numbers_over_pairs_is_refused():
 
 
 def test_a_checkpoint_that_is_not_there_is_an_error_of_both_kinds(tmp_path):
-    with pytest.raises(OSError, match="cannot load") as caught:
-        TriuneModel.from_pretrained(tmp_path / "nothing", config=config())
-    assert isinstance(caught.value, TriuneError)
+    (tmp_path / "empty").mkdir()
+    for name, said in (("nothing", "there is no model folder"), ("empty", "cannot load .*pickled weights")):
+        with pytest.raises(OSError, match=said) as caught:
+            TriuneModel.from_pretrained(tmp_path / name, config=config())
+        assert isinstance(caught.value, TriuneError)
+        assert "\n" not in str(caught.value)
 
 
 def test_encoders_of_text_are_found(tmp_path):

@@ -41,6 +41,12 @@ TASK_MISTAKES = {
     "keep": (["--keep", "some"], "--keep is all, first or none, not 'some'"),
     "recipe": (["--recipe", "weak"], "unknown recipe 'weak'"),
     "recipe key": (["--set", "training.epoch=1"], "unknown key 'training.epoch' (did you mean 'epochs'?)"),
+    "recipe misspelt": (["--recipe", "quik"], "unknown recipe 'quik' (did you mean 'quick'?): there are"),
+    "no part": (["--set", "nonsense"], "'nonsense' is not PART.KEY=VALUE: parts are model, data"),
+    "choice": (
+        ["--set", "model.classifier_pooling=max"],
+        "model: classifier_pooling must be one of cls, mean or nothing (null), not 'max'",
+    ),
     "recipe part": (["--set", "trainer.epochs=1"], "unknown part 'trainer'"),
     "no seeds": (["--seeds", "0"], "--seeds"),
     "no workers": (["--workers", "0"], "--workers"),
@@ -67,6 +73,14 @@ def _rest(samples, tmp_path, more):
     given = {"--task": "rte", "--data-dir": samples.data, "--out": tmp_path / "out", "--workers": "1"}
     rest = [part for option, value in given.items() if option not in more for part in (option, value)]
     return [*rest, *sets(), *more]
+
+
+def test_scores_of_somebody_else_are_not_replaced(samples, command, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "scores.json").write_text("mine")
+    result = command(*glue_arguments(samples, tmp_path / "out", task="rte"))
+    one_line(result, tmp_path / "out", "holds a 'scores.json' that is not ours")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["scores.json"]
 
 
 def test_a_folder_without_a_model_is_one_line(samples, command, tmp_path):

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+SCORES_TABLE = "scores.md"
+
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -98,9 +100,12 @@ def finetune(
     from rich.console import Console
 
     from triune.cells import engine_from
+    from triune.data.folders import refuse_others_files
+    from triune.evaluation.comparing import SCORES
     from triune.progress import Watch
     from triune.training.matrix import Matrix, finetuning_line, label_models, run_matrix
 
+    refuse_others_files(out, (SCORES, SCORES_TABLE), "*/*/*/record.json")
     who = engine_from(engine, workers)
     labelled = label_models(models)
     if reference is not None and reference not in {*labelled, *(path.name for path in out.glob("*/*"))}:
@@ -229,6 +234,6 @@ def _show_scores(out: Path, reference: str | None, mean: str | None) -> None:
         from triune.report.means import mean_table
 
         tables.insert(1, mean_table(records, mean))
-    write_text(out / "scores.md", "\n".join(table.to_markdown() for table in tables))
+    write_text(out / SCORES_TABLE, "\n".join(table.to_markdown() for table in tables))
     show(tables)
-    print(f"written: {path} and {out / 'scores.md'}")
+    print(f"written: {path} and {out / SCORES_TABLE}")

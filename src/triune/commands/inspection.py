@@ -9,6 +9,10 @@ import typer
 
 from triune.commands.models import JsonOption
 
+MAPS = "maps.json"
+SUFFIXES = (".svg", ".png")
+WRITTEN = (MAPS, *(f"{figure}{suffix}" for figure in ("heads", "spectrum", "maps") for suffix in SUFFIXES))
+
 
 def add_to(app: typer.Typer) -> None:
     app.command("inspect")(inspect)
@@ -43,11 +47,14 @@ def inspect(
 
     logging.set_verbosity_error()  # a head that is left out is not worth a warning
     logging.disable_progress_bar()
+    from triune.data.folders import refuse_others_files
     from triune.evaluation.attention_maps import attention_maps, open_model
     from triune.evaluation.inspection import inspect_opened
     from triune.training.matrix import label_models
 
     labelled = label_models(models)
+    if out is not None:
+        refuse_others_files(out, WRITTEN, "inspect/*.json")
     records, maps = [], []
     for label, location in labelled.items():
         opened = open_model(location)
@@ -106,9 +113,9 @@ def _write(out: Path, records: list[Any], maps: list[Any], text: list[str] | Non
         write_record(path, record)
         written.append(str(path.relative_to(out)))
     if text and maps:
-        write_text(out / "maps.json", json.dumps({"text": text[0], "models": maps}, ensure_ascii=False) + "\n")
-        written.append("maps.json")
-    for suffix in (".svg", ".png"):
+        write_text(out / MAPS, json.dumps({"text": text[0], "models": maps}, ensure_ascii=False) + "\n")
+        written.append(MAPS)
+    for suffix in SUFFIXES:
         draw_heads(records, out / f"heads{suffix}")
         written.append(f"heads{suffix}")
         if draw_spectrum(records, out / f"spectrum{suffix}"):

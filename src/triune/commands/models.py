@@ -71,15 +71,16 @@ def params(
 
 def fold(
     model: Annotated[
-        str, typer.Argument(help="Folder of a saved Triune model, or the name of one that comes with Triune.")
+        str,
+        typer.Argument(help="Folder of a saved Triune model or of its run, or the name of one that comes with Triune."),
     ],
     out: Annotated[Path, typer.Argument(help="Folder to write the folded model to; must not exist.")],
 ) -> None:
     """Merge a model's role vectors for inference and save the result."""
     from triune.models.folding import fold_folder
-    from triune.models.pretrained import resolved
+    from triune.models.locate import model_folder
 
-    print(fold_folder(Path(resolved(model)), out))
+    print(fold_folder(model_folder(model), out))
 
 
 def publish(

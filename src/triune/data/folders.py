@@ -22,6 +22,13 @@ def refuse_something_else(folder: Path, names: Collection[str]) -> None:
         raise TriuneError(f"'{folder}' holds something else; give an empty or new folder to write to")
 
 
+def refuse_others_files(folder: Path, names: Collection[str], ours: str) -> None:
+    """Files that we write last, in a folder without the records (a pattern) that we write first, are somebody's."""
+    found = [name for name in names if (folder / name).exists()]
+    if found and not any(folder.glob(ours)):
+        raise TriuneError(f"'{folder}' holds a '{found[0]}' that is not ours; give an empty or new folder to write to")
+
+
 @contextmanager
 def replaced_folder(out: Path) -> Iterator[Path]:
     """A new folder beside `out` that takes its place if the block ends well; otherwise `out` stays as it was."""

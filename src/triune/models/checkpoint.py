@@ -6,6 +6,7 @@ another.
 """
 
 from collections.abc import Callable, Iterable, Sized
+from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
@@ -15,6 +16,7 @@ from triune import operators
 from triune.errors import MissingCheckpointError, TriuneError, one_line
 from triune.models.configuration import as_triune_config
 from triune.models.layers import TriuneEmbeddings, TriuneEncoder
+from triune.models.pretrained import is_path
 
 
 def load_checked(
@@ -46,7 +48,11 @@ def load_checked(
             f"the weights in '{name}' are damaged or incomplete ({one_line(error)}): fetch or save them again"
         ) from error
     except OSError as error:  # transformers' own class of error for a folder, name or file that is not there
-        hint = "; pickled weights (.bin) are read with use_safetensors=False only" if use_safetensors else ""
+        if is_path(str(name)) and not Path(name).exists():
+            raise MissingCheckpointError(f"there is no model folder '{name}'") from error
+        # Said where it may be the cause.
+        pickled = use_safetensors and "safetensors" in str(error)
+        hint = "; pickled weights (.bin) are read with use_safetensors=False only" if pickled else ""
         raise MissingCheckpointError(f"cannot load '{name}': {one_line(error)}{hint}") from error
     _check_operator(model, info, name)
     _check_encoder_is_whole(model, info, name)

@@ -12,6 +12,7 @@ from transformers.models.bert.configuration_bert import BertConfig
 from triune import operators
 from triune.errors import TriuneError, one_line
 from triune.operators import AttentionShape
+from triune.typed import mistyped
 
 
 @strict
@@ -142,7 +143,11 @@ def _refuse_unknown(cls: type, extra: dict[str, Any]) -> None:
     if (positions := extra.get("position_embedding_type", "absolute")) != "absolute":
         raise TriuneError(f"position_embedding_type '{positions}' is not supported: position is 'absolute' or 'rotary'")
     known = [field.name for field in dataclasses.fields(cls)]
+    settings = {field.name for name in operators.names() for field in dataclasses.fields(operators.get(name).Settings)}
     for key in extra:
+        if key in settings or key == "settings":
+            inside = "{…}" if key == "settings" else f"{{'{key}': …}}"
+            raise TriuneError(f"'{key}' is about the operator: write operator_settings={inside}")
         if near := difflib.get_close_matches(key, known, n=1, cutoff=0.88):
             raise TriuneError(f"unknown key '{key}' in the configuration: did you mean '{near[0]}'?")
 
@@ -167,7 +172,8 @@ def _in_one_line(build: Any) -> Any:
         try:
             build(self, **kwargs)
         except StrictDataclassError as error:
-            raise TriuneError(one_line(error.__cause__ or error)) from error
+            said = mistyped(type(self), kwargs) or one_line(error.__cause__ or error)
+            raise TriuneError(f"TriuneConfig: {said}") from error
 
     return build_or_say
 

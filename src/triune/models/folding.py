@@ -21,8 +21,6 @@ def fold_folder(source: Path, out: Path) -> str:
     """
     if out.exists():
         raise TriuneError(f"'{out}' exists already: choose another folder")
-    if not (source / "config.json").is_file():
-        raise TriuneError(f"'{source}' is not a saved model: it has no config.json")
     described = read_config(source / "config.json")
     if described.get("model_type") != TriuneConfig.model_type:
         raise TriuneError(f"'{source}' holds a model of type '{described.get('model_type')}', not a Triune model")

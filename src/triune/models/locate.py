@@ -1,5 +1,6 @@
 """Where a model is: a run folder, a model folder, the name of a model of the repository, or a name on the hub."""
 
+import difflib
 import hashlib
 import json
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from transformers.utils import cached_file
 from triune.data.tokenizer import load_tokenizer
 from triune.errors import TriuneError, did_you_mean, one_line
 from triune.models.configuration import TriuneConfig
-from triune.models.pretrained import pretrained_names, resolved
+from triune.models.pretrained import is_path, pretrained_names, resolved
 from triune.operators import with_operator_sources
 from triune.presence import MODEL
 
@@ -30,13 +31,14 @@ def locate_model(name: str) -> Location:
     """Find a model and read its configuration; a folder of a run holds the model in `model/`."""
     folder = Path(resolved(name)).expanduser()
     if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            if not (folder / MODEL / "config.json").is_file():
-                raise TriuneError(f"'{name}' holds no model: neither config.json nor model/config.json is there")
-            folder = folder / MODEL
-        path = str(folder)
-    elif folder.exists() or name.count("/") > 1 or name.startswith((".", "/", "~")):
+        path = str(model_folder(name))
+    elif folder.exists():
+        raise TriuneError(f"'{name}' is a file: give the folder that holds the model")
+    elif is_path(name):
         raise TriuneError(f"there is no model folder '{name}'")
+    elif "/" not in name and (near := difflib.get_close_matches(name, pretrained_names(), n=1, cutoff=0.8)):
+        # Before the hub is asked, which takes its time where it cannot be reached.
+        raise TriuneError(f"there is no model '{name}' here: did you mean '{near[0]}'? It comes with Triune")
     else:
         path = name
     try:
@@ -52,6 +54,17 @@ def locate_model(name: str) -> Location:
             f"there is no folder '{name}' here, and cannot load '{name}' from the hub: {one_line(error)}{also}"
         ) from error
     return Location(path, config, _with_source(_weights_sha256(path), config.operator))
+
+
+def model_folder(name: str) -> Path:
+    """The folder of a saved model, given itself, or the run that made it, which holds it in `model/`, or by name."""
+    folder = Path(resolved(name)).expanduser()
+    for found in (folder, folder / MODEL):
+        if (found / "config.json").is_file():
+            return found
+    if not folder.is_dir():
+        raise TriuneError(f"there is no model folder '{name}'")
+    raise TriuneError(f"'{name}' holds no model: neither config.json nor model/config.json is there")
 
 
 def tokenizer_of(model: Location) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 from triune.errors import TriuneError
 from triune.models.configuration import TriuneConfig
+from triune.models.pretrained import resolved
 
 # layers, width, heads; the feed-forward width is four times the width and heads are 64 wide in all of them.
 SIZES = {
@@ -37,7 +38,7 @@ def config_from(size_or_path: str) -> TriuneConfig:
     """A configuration by size, or from a JSON file, or from the config.json of a folder."""
     if size_or_path.removeprefix("bert-") in SIZES:
         return preset(size_or_path)
-    path = Path(size_or_path)
+    path = Path(resolved(size_or_path))
     if not size_or_path or not path.exists():
         raise TriuneError(
             f"configuration '{size_or_path}' is neither a size ({', '.join(SIZES)}) nor an existing file or folder"

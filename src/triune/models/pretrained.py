@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from triune.errors import TriuneError, did_you_mean
+from triune.errors import TriuneError, did_you_mean, shown
 
 VARIABLE = "TRIUNE_MODELS"
 FOLDER = "models"
@@ -12,6 +12,8 @@ CHECKOUT = Path(__file__).parents[3]  # of an editable install; of a wheel it is
 
 def pretrained(name: str) -> str:
     """The path of a model that comes with the repository, as `from_pretrained` and `pipeline` take it."""
+    if not isinstance(name, str):
+        raise TriuneError(f"the name of a model is a text, not {shown(repr(name))}")
     known = _models()
     if name in known:
         return str(known[name])
@@ -36,6 +38,11 @@ def resolved(name: str) -> str:
     if "/" in name or Path(name).expanduser().is_dir():
         return name
     return str(_models().get(name, name))
+
+
+def is_path(name: str) -> bool:
+    """Whether a name can only be meant as a path: one on the hub is NAME or OWNER/NAME."""
+    return name.count("/") > 1 or name.startswith((".", "/", "~"))
 
 
 def _models() -> dict[str, Path]:

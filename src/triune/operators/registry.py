@@ -17,6 +17,7 @@ from triune.errors import TriuneError, did_you_mean, one_line
 from triune.operators.base import Operator
 from triune.operators.roles import AttentionShape
 from triune.operators.source import source_sha256
+from triune.typed import mistyped
 
 OperatorClass = TypeVar("OperatorClass", bound=type[Operator])
 
@@ -132,7 +133,8 @@ def settings_for(name: str, given: Mapping[str, Any] | None) -> Any:
     try:
         return operator.Settings(**(given or {}))
     except StrictDataclassError as error:
-        raise TriuneError(f"operator '{name}': {one_line(error.__cause__ or error)}") from error
+        said = mistyped(operator.Settings, given or {}) or one_line(error.__cause__ or error)
+        raise TriuneError(f"operator '{name}': {said}") from error
 
 
 def build(

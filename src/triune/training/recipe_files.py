@@ -9,6 +9,7 @@ import yaml
 from huggingface_hub.errors import StrictDataclassError
 
 from triune.errors import TriuneError, did_you_mean, one_line
+from triune.typed import mistyped
 
 Number = float | int
 Parts = dict[str, type]
@@ -43,8 +44,8 @@ def find_recipe(name: str, parts: Parts) -> Path:
     for folder in _FOLDERS:
         if (folder / f"{name}.yaml").is_file():
             return folder / f"{name}.yaml"
-    known = ", ".join(recipes_with(parts))
-    raise TriuneError(f"unknown recipe '{name}': there are {known}, or give the path of a .yaml file")
+    hint = did_you_mean(name, recipes_with(parts))
+    raise TriuneError(f"unknown recipe '{name}'{hint}, or give the path of a .yaml file")
 
 
 def recipes_with(parts: Parts) -> list[str]:
@@ -84,10 +85,12 @@ def _build_part(name: str, part: type, values: Any, where: str) -> Any:
             raise TriuneError(f"recipe '{where}': unknown key '{name}.{key}'{did_you_mean(str(key), hints)}")
         if values[key] is None and hints[key] in NOTHING:
             raise TriuneError(f"recipe '{where}': '{name}.{key}' is null; for nothing write {NOTHING[hints[key]]}")
+    values = {key: _number(value, hints[key]) for key, value in values.items()}
     try:
-        return part(**{key: _number(value, hints[key]) for key, value in values.items()})
+        return part(**values)
     except StrictDataclassError as error:
-        raise TriuneError(f"recipe '{where}', {name}: {one_line(error.__cause__ or error)}") from error
+        said = mistyped(part, values) or one_line(error.__cause__ or error)
+        raise TriuneError(f"recipe '{where}', {name}: {said}") from error
 
 
 def _number(value: Any, hint: Any) -> Any:
@@ -106,7 +109,7 @@ def _apply(written: dict[str, Any], override: str, parts: Parts) -> None:
     key, equals, value = override.partition("=")
     part, dot, name = key.partition(".")
     if not equals or not dot:
-        raise TriuneError(f"'{override}' is not PART.KEY=VALUE, e.g. training.seed=2")
+        raise TriuneError(f"'{override}' is not PART.KEY=VALUE: parts are {', '.join(parts)}")
     if part not in parts:
         raise TriuneError(f"'{override}': unknown part '{part}'{did_you_mean(str(part), parts)}")
     try:
