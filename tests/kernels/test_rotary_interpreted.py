@@ -50,6 +50,8 @@ def test_strides_do_not_matter():
     for other in (x.contiguous(), x.mT.contiguous().mT, x[:1].expand(2, -1, -1, -1)):
         first = other.shape[0] if other.stride(0) else 1
         assert torch.equal(rotate_in_one_pass(other, *tables)[:first], want[:first])
+    assert torch.equal(rotate_in_one_pass(x, *(table.expand(2, -1, -1, -1) for table in tables)), want)
+    assert torch.equal(rotate_in_one_pass(x, *(table.mT.contiguous().mT for table in tables)), want)
 
 
 def test_opcheck_and_second_derivatives():
@@ -64,7 +66,11 @@ def test_opcheck_and_second_derivatives():
 
 def test_shapes_that_do_not_fit():
     x, (cos, sin) = made(2, 2, 3, 8)
-    for strange in ((x[0], cos, sin), (x, cos[..., :2], sin), (x, cos, sin[:, :, :2])):
+    two, three = ((table.expand(rows, -1, -1, -1) for table in (cos, sin)) for rows in (2, 3))
+    mixed = cos.expand(2, -1, -1, -1), sin
+    strange_ones = [(x[0], cos, sin), (x, cos[..., :2], sin), (x, cos, sin[:, :, :2]), (x, *mixed), (x, *mixed[::-1])]
+    strange_ones += [(x, *three), (x[:1], *two), (x[..., :7], cos[..., :3], sin[..., :3])]
+    for strange in strange_ones:
         with pytest.raises(ValueError, match="tables must be"):
             rotate_in_one_pass(*strange)
 

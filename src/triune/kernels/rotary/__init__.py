@@ -40,8 +40,10 @@ def rotate_in_one_pass(x_BNTD: torch.Tensor, cos: torch.Tensor, sin: torch.Tenso
     Compiled PyTorch puts the rotation into whatever reads its result or makes its gradient, and computes it there once
     more for every reader, with a power, a cosine and a sine for each number. This is one pass over x, each way.
     """
-    if x_BNTD.ndim != 4 or any(table.shape[-3:] != (1, x_BNTD.shape[2], x_BNTD.shape[3] // 2) for table in (cos, sin)):
-        raise ValueError(f"tables must be (B or 1, 1, T, D/2) for x of {tuple(x_BNTD.shape)}, not {tuple(cos.shape)}")
+    fitting = [(rows, 1, x_BNTD.shape[-2], x_BNTD.shape[-1] / 2) for rows in (1, x_BNTD.shape[0])]
+    if x_BNTD.ndim != 4 or cos.shape != sin.shape or cos.shape not in fitting:
+        given = f"{tuple(cos.shape)} and {tuple(sin.shape)}"
+        raise ValueError(f"tables must be (B or 1, 1, T, D/2) for x of {tuple(x_BNTD.shape)}, not {given}")
     from triune.kernels.rotary import ops
 
     return ops.rotate(x_BNTD, cos, sin, False)

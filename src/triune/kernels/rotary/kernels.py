@@ -6,26 +6,32 @@ import triton.language as tl
 
 @triton.jit
 def rotate_kernel(
-    X, Cos, Sin, Y, rows, length, heads, half, x_batch, x_head, x_token, table_batch,
-    BACK: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, COLS: tl.constexpr,
+    X, Cos, Sin, Y, rows, length, x_batch, x_head, x_token, table_batch,
+    BACK: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr,
+    ROWS: tl.constexpr, GROUP: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """Some tokens, and of each some heads, which share its angles. Y is (rows, heads, 2·half), without gaps."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    batch, token = row // length, row % length
+    """Some tokens, and of each a group of heads, which share its angles. Y is (rows, HEADS, 2·HALF), without gaps.
+
+    Groups of the same tokens come one after the other, so that what they share is read from memory once. HEADS and HALF
+    are constants: the compiler then knows that rows begin at multiples of 16 bytes, and moves as many at a time.
+    """
+    groups: tl.constexpr = (HEADS + GROUP - 1) // GROUP
+    row = tl.program_id(0) // groups * ROWS + tl.arange(0, ROWS)
+    batch, token = (row // length).to(tl.int64), (row % length).to(tl.int64)  # divided in 32 bits, which is faster
     col = tl.arange(0, COLS)
-    inside = (row < rows)[:, None] & (col < half)[None, :]
-    angles = batch[:, None] * table_batch + token[:, None] * half + col[None, :]
+    inside = (row < rows)[:, None] & (col < HALF)[None, :]
+    angles = batch[:, None] * table_batch + token[:, None] * HALF + col[None, :]
     cos = tl.load(Cos + angles, mask=inside, other=0.0)
     sin = tl.load(Sin + angles, mask=inside, other=0.0)
     if BACK:
         sin = -sin
     sources = X + batch[:, None] * x_batch + token[:, None] * x_token + col[None, :]
-    targets = Y + row[:, None] * (heads * 2 * half) + col[None, :]
-    for number in tl.static_range(HEADS):
-        head = tl.program_id(1).to(tl.int64) * HEADS + number
-        there = inside & (col < tl.where(head < heads, half, 0))[None, :]
+    targets = Y + row.to(tl.int64)[:, None] * (HEADS * 2 * HALF) + col[None, :]
+    for number in tl.static_range(GROUP):
+        head = (tl.program_id(0) % groups * GROUP + number).to(tl.int64)
+        there = inside & (col < tl.where(head < HEADS, HALF, 0))[None, :]
         first = tl.load(sources + head * x_head, mask=there, other=0.0).to(tl.float32)
-        second = tl.load(sources + head * x_head + half, mask=there, other=0.0).to(tl.float32)
-        places = targets + head * (2 * half)
+        second = tl.load(sources + head * x_head + HALF, mask=there, other=0.0).to(tl.float32)
+        places = targets + head * (2 * HALF)
         tl.store(places, (first * cos - second * sin).to(Y.dtype.element_ty), mask=there)
-        tl.store(places + half, (second * cos + first * sin).to(Y.dtype.element_ty), mask=there)
+        tl.store(places + HALF, (second * cos + first * sin).to(Y.dtype.element_ty), mask=there)

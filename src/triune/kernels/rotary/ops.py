@@ -5,7 +5,7 @@ import triton
 
 from triune.kernels.rotary.kernels import rotate_kernel
 
-ROWS, HEADS, WARPS = 32, 4, 4  # of a tile; not measured yet
+ROWS, GROUP, WARPS = 32, 4, 4  # tokens and heads of a tile; not measured yet
 
 
 @torch.library.custom_op("triune::rotate", mutates_args=())
@@ -17,12 +17,13 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, back: bool) ->
     y = x.new_empty((batch, length, heads, width))
     rows, half = batch * length, width // 2
     if y.numel():
-        grid = (triton.cdiv(rows, ROWS), triton.cdiv(heads, HEADS))
+        grid = (triton.cdiv(rows, ROWS) * triton.cdiv(heads, GROUP),)
         table_batch = length * half if len(cos) > 1 else 0
         with torch.cuda.device_of(x):  # Triton launches on the current device
             rotate_kernel[grid](
-                x, cos, sin, y, rows, length, heads, half, x.stride(0), x.stride(1), x.stride(2), table_batch,
-                BACK=back, ROWS=ROWS, HEADS=HEADS, COLS=triton.next_power_of_2(half), num_warps=WARPS,
+                x, cos, sin, y, rows, length, x.stride(0), x.stride(1), x.stride(2), table_batch,
+                BACK=back, HEADS=heads, HALF=half,
+                ROWS=ROWS, GROUP=GROUP, COLS=triton.next_power_of_2(half), num_warps=WARPS,
             )  # fmt: skip
     return y.transpose(1, 2)
 
