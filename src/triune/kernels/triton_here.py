@@ -6,6 +6,8 @@ from functools import cache
 
 import torch
 
+HALF = (torch.bfloat16, torch.float16)
+
 
 def interpreted() -> bool:
     """Whether Triton's interpreter runs kernels on the CPU; Triton reads the setting when it is imported."""
@@ -21,6 +23,13 @@ def no_triton(device: torch.device) -> str | None:
     if device.type == "cuda" and capability(device) < (8, 0):
         return "the GPU is older than compute capability 8.0"
     return None
+
+
+def not_in_half_precision(device: torch.device, dtype: torch.dtype) -> str | None:
+    """The same for kernels of elementwise steps, which leave float32 to PyTorch."""
+    if (reason := no_triton(device)) is not None:
+        return reason
+    return None if dtype in HALF else f"{dtype} is not one of bfloat16, float16"
 
 
 @cache

@@ -6,18 +6,15 @@ bias and twice for the norm's weights. Importing this package needs no Triton.
 
 import torch
 
-from triune.kernels.triton_here import no_triton
+from triune.kernels.triton_here import not_in_half_precision
 
-DTYPES = (torch.bfloat16, torch.float16)
 WIDEST = 2048  # a program holds whole rows
 
 
 def unsupported(device: torch.device, dtype: torch.dtype, width: int) -> str | None:
     """Why the kernels cannot run there, or None where they can; float32 is left to PyTorch."""
-    if (reason := no_triton(device)) is not None:
+    if (reason := not_in_half_precision(device, dtype)) is not None:
         return reason
-    if dtype not in DTYPES:
-        return f"{dtype} is not one of bfloat16, float16"
     if width > WIDEST:
         return f"states are {width} wide, more than {WIDEST}"
     return None

@@ -6,18 +6,12 @@ not memory, and it reads the gradient once more to sum it for the bias. Importin
 
 import torch
 
-from triune.kernels.triton_here import no_triton
-
-DTYPES = (torch.bfloat16, torch.float16)
+from triune.kernels.triton_here import not_in_half_precision
 
 
 def unsupported(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why the kernels cannot run there, or None where they can; float32 is left to PyTorch, whose `erf` is exact."""
-    if (reason := no_triton(device)) is not None:
-        return reason
-    if dtype not in DTYPES:
-        return f"{dtype} is not one of bfloat16, float16"
-    return None
+    return not_in_half_precision(device, dtype)
 
 
 def bias_gelu(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:

@@ -6,9 +6,7 @@ package needs no Triton.
 
 import torch
 
-from triune.kernels.triton_here import no_triton
-
-DTYPES = (torch.bfloat16, torch.float16)
+from triune.kernels.triton_here import not_in_half_precision
 
 
 def rotary_tables(positions_BT: torch.Tensor, head_width: int, base: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -27,11 +25,7 @@ def rotate(x_BNTD: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.
 
 def unsupported(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why the kernel cannot run there, or None where it can."""
-    if (reason := no_triton(device)) is not None:
-        return reason
-    if dtype not in DTYPES:
-        return f"{dtype} is not one of bfloat16, float16"
-    return None
+    return not_in_half_precision(device, dtype)
 
 
 def rotate_in_one_pass(x_BNTD: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
