@@ -135,6 +135,11 @@ def test_a_name_that_nobody_has_is_one_line(models):
     assert "\n" not in str(caught.value)
 
 
+def test_a_name_is_a_text(models):
+    with pytest.raises(TriuneError, match="the name of a model is a text, not None"):
+        triune.pretrained(None)
+
+
 def test_the_pipeline_fills_masks_on_a_cpu(models):
     fill = pipeline("fill-mask", triune.pretrained("mini-shared"), device="cpu")
     assert fill.model.dtype == torch.bfloat16

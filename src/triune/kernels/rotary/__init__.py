@@ -31,8 +31,8 @@ def unsupported(device: torch.device, dtype: torch.dtype) -> str | None:
 def rotate_in_one_pass(x_BNTD: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """`rotate`, computed in float32, for x of any strides; heads of a token lie beside each other in the result.
 
-    Compiled PyTorch puts the rotation into whatever reads its result or makes its gradient, and computes it there once
-    more for every reader, with a power, a cosine and a sine for each number. This is one pass over x, each way.
+    Compiled PyTorch makes it a part of other kernels, where it computes a power, a cosine and a sine for each number.
+    This is one pass over x, each way.
     """
     fitting = [(rows, 1, x_BNTD.shape[-2], x_BNTD.shape[-1] / 2) for rows in (1, x_BNTD.shape[0])]
     if x_BNTD.ndim != 4 or cos.shape != sin.shape or cos.shape not in fitting:
