@@ -138,10 +138,13 @@ def test_rotation(rows, heads):
 
 
 def test_rotary_models_with_the_kernel():
-    """Compiled to one graph, forward and backward, with the gradients of the model without it."""
+    """Compiled to one graph, forward and backward, with the gradients of queries and keys as without it."""
     pytest.importorskip("triton")
     torch.manual_seed(0)
-    model = TriuneForMaskedLM(preset("mini", operator="standard", norm_position="pre", position="rotary")).cuda()
+    # Dropped states would be others each time.
+    nothing_dropped = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = preset("mini", operator="standard", norm_position="pre", position="rotary", **nothing_dropped)
+    model = TriuneForMaskedLM(config).cuda()
     tokens = torch.randint(1000, 2000, (16, 128), device="cuda")
     found = {}
     for fused in (False, True):
@@ -151,8 +154,10 @@ def test_rotary_models_with_the_kernel():
         with torch.autocast("cuda", torch.bfloat16):
             assert model.rotary_core.name == ("rotate" if fused else "pytorch")
             torch.compile(model, fullgraph=True)(tokens, labels=tokens).loss.backward()
-        found[fused] = torch.cat([one.grad.flatten() for one in model.parameters() if one.grad is not None])
-    assert ((found[True] - found[False]).norm() / found[False].norm()).item() < 3e-2
+        turned = [one for name, one in model.named_parameters() if name.endswith(("query.weight", "key.weight"))]
+        # Of these alone: in a new model they are so small that among all gradients nobody would see a wrong turn.
+        found[fused] = torch.cat([one.grad.flatten() for one in turned])
+    assert ((found[True] - found[False]).norm() / found[False].norm()).item() < 5e-2
 
 
 @pytest.mark.parametrize(("rows", "width"), [(65, 768), (4096, 384)])

@@ -39,7 +39,7 @@ class TriuneConfig(BertConfig):
             in passes that compute gradients, where `norm_position` is "pre" and no hidden state is dropped. Neither
             kernel has second derivatives, nor takes part in `torch.func`.
         fused_rotary: the same for rotary positions, where attention is not that of the one-tensor kernels, which turn
-            by themselves. Off until it has been measured on a GPU.
+            by themselves.
         folded: the model is for inference, its role vectors merged; made by `model.fold()`.
     """
 
@@ -55,7 +55,7 @@ class TriuneConfig(BertConfig):
     classifier_pooling: Literal["cls", "mean"] = "cls"
     fused_gelu: bool = True
     fused_norm: bool = True
-    fused_rotary: bool = False
+    fused_rotary: bool = True
     folded: bool = False
     use_cache: bool = False  # an encoder has none
 
