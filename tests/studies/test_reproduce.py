@@ -73,6 +73,13 @@ def test_the_plan_comes_first_and_the_answer_last(whole):
     assert len(" ".join(lines[:-1])) > 100
 
 
+def test_a_log_says_of_every_model_what_computes_it(whole):
+    out, result = whole
+    said = [line for line in result.stderr.splitlines() if " parameters, " in line]
+    assert any(line.startswith(f"{out}/runs/shared: shared, ") and "attention sdpa" in line for line in said)
+    assert any(line.startswith(f"{out}/ablations/narrow/seed-2: standard, ") for line in said)
+
+
 def test_models_are_kept_only_where_a_study_needs_them(whole):
     out, _ = whole
     assert (out / "tasks/mnli/shared/seed-2/model/model.safetensors").is_file()

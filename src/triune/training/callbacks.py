@@ -13,11 +13,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from triune.budget import duration
+from triune.progress import say
 from triune.training.run_folder import METRICS
+
+SAID_EVERY = 60.0  # seconds, at least: of a long run a log tells how far it is, and of a short one nothing
 
 
 class RunMetrics(TrainerCallback):
-    """Metrics as JSON lines, and a progress bar with tokens a second, loss and time left."""
+    """Metrics as JSON lines; on a terminal a bar with tokens a second, loss and time left, in a log a line at times."""
 
     def __init__(self, run: Path, tokens_a_step: int, console: Console) -> None:
         self.run = run
@@ -29,7 +33,7 @@ class RunMetrics(TrainerCallback):
         self.rates: list[float] = []  # tokens a second between two logs without evaluation or saving
         self._rates_before: list[float] = []  # those of before a restart
         self._mark: tuple[int, float] | None = None
-        self._began = time.perf_counter()
+        self._began = self._said = time.perf_counter()
 
     @property
     def seconds(self) -> float:
@@ -38,7 +42,8 @@ class RunMetrics(TrainerCallback):
 
     def begin(self, rows: list[dict[str, Any]]) -> None:
         """Training begins now, or goes on after what was logged before."""
-        self._began = time.perf_counter() - max((float(row.get("elapsed", 0.0)) for row in rows), default=0.0)
+        self._said = time.perf_counter()
+        self._began = self._said - max((float(row.get("elapsed", 0.0)) for row in rows), default=0.0)
         self._rates_before = [row["tokens_per_second"] for row in rows if "tokens_per_second" in row]
         self.last_loss = next((row["loss"] for row in reversed(rows) if "loss" in row), self.last_loss)
 
@@ -90,9 +95,25 @@ class RunMetrics(TrainerCallback):
             self.validation = (state.global_step, logs["eval_loss"])
         else:
             return
-        if state.is_world_process_zero:
-            with (self.run / METRICS).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+        if not state.is_world_process_zero:
+            return
+        with (self.run / METRICS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        if "validation_loss" in row:
+            self._say_at_times(row, state.max_steps)
+
+    def _say_at_times(self, row: dict[str, Any], steps: int) -> None:
+        """Where there is no bar: the validation loss, if nothing was said for a while."""
+        now = time.perf_counter()
+        if self.console.is_terminal or now - self._said < SAID_EVERY:
+            return
+        self._said = now
+        speed = f", {self.rates[-1]:,.0f} tokens/s" if self.rates else ""
+        say(
+            self.console,
+            f"{self.run}: step {row['step']:,} of {steps:,} after {duration(row['elapsed'])}, "
+            f"validation loss {row['validation_loss']:.3f}{speed}",
+        )
 
     def _rate(self, step: int) -> float | None:
         now = time.perf_counter()

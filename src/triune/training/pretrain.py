@@ -74,7 +74,7 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
     if is_first:
         for line in damaged:
             say(console, f"warning: {line}", style="yellow")
-        _announce(console, recipe, trainer, how, steps, resume)
+        _announce(console, run, recipe, trainer, how, steps, resume)
         run_folder.forget_after(run, int(resume.name.removeprefix(checkpoints.PREFIX)) if resume else 0)
     trainer.accelerator.wait_for_everyone()
     metrics.begin(run_folder.metrics_of(run) if resume and (run / run_folder.METRICS).is_file() else [])
@@ -244,18 +244,20 @@ def _trainer(
     return trainer, metrics, no_number
 
 
-def _announce(console: Console, recipe: Recipe, trainer: PretrainingTrainer, how: str, steps: int, resume: Any) -> None:
+def _announce(
+    console: Console, run: Path, recipe: Recipe, trainer: PretrainingTrainer, how: str, steps: int, resume: Any
+) -> None:
     part = recipe.training
     at_once, accumulated = trainer.args.per_device_train_batch_size, trainer.args.gradient_accumulation_steps
     shared = f"{trainer.args.world_size} × {at_once}" + (f" × {accumulated} accumulated" if accumulated > 1 else "")
     say(
         console,
-        f"{recipe.model.operator}: {trainer.model.num_parameters():,} parameters, {steps:,} steps of {part.sequences} "
-        f"sequences of {recipe.data.block_length} tokens ({shared}); {trainer.args.device.type}, {part.precision}, "
-        f"{how}",
+        f"{run}: {recipe.model.operator}, {trainer.model.num_parameters():,} parameters, {steps:,} steps of "
+        f"{part.sequences} sequences of {recipe.data.block_length} tokens ({shared}); {trainer.args.device.type}, "
+        f"{part.precision}, {how}",
     )
     if resume:
-        say(console, f"going on from {resume.name}")
+        say(console, f"{run}: going on from {resume.name}")
 
 
 def _how(recipe: Recipe, model: TriuneForMaskedLM) -> str:

@@ -43,8 +43,10 @@ def loss_line(cell: Cell, record: Record) -> str:
 
 
 def run_pretraining(recipe: dict[str, Any], data: Path, run: Path) -> dict[str, Any]:
-    quiet = Console(stderr=True, quiet=True)  # several may be under way: the study shows how far it is
-    summary = pretrain(recipe_from_dict(recipe, "recipe"), data, run, console=quiet)
+    # Several may be under way, in processes of their own: on a terminal their lines would go through the study's bars.
+    console = Console(stderr=True)
+    console.quiet = console.is_terminal
+    summary = pretrain(recipe_from_dict(recipe, "recipe"), data, run, console=console)
     if "stopped" in summary:
         raise TriuneError(f"{run}: stopped at step {summary['stopped']} of {summary['steps']} and saved: start again")
     return summary
