@@ -28,7 +28,7 @@ def test_pages_are_what_the_records_give(scale, gathered, tmp_path):
         assert made.read_text() == (RESULTS / scale / KINDS[kind]).read_text()
 
 
-@pytest.mark.parametrize("page", ["README.md", "../rolled.md"])
+@pytest.mark.parametrize("page", ["README.md", "levers.md", "../rolled.md"])
 def test_figures_in_words_are_those_of_a_page(page):
     """Whole lines, so that a figure keeps what it is of; commands and names in code say nothing that was measured."""
     lines = {line for scale in SCALES for line in (RESULTS / scale / KINDS["md"]).read_text().splitlines()}
@@ -54,8 +54,8 @@ def test_shares_and_sizes_in_words_are_those_of_the_records():
     losses = {one["name"]: one["validation_losses"] for one in confirmed}
     seeds = zip(losses["standard"], losses["shared-signed"], losses["rolled"], strict=True)
     shares = [round(100 * (shared - rolled) / (shared - standard)) for standard, shared, rolled in seeds]
-    results, page = ((RESULTS / name).read_text() for name in ("README.md", "../rolled.md"))
+    levers, page = ((RESULTS / name).read_text() for name in ("levers.md", "../rolled.md"))
     assert f"is {shares[0]}, {shares[1]} and {shares[2]} %" in page
-    assert f"{min(shares)} to {max(shares)} % of the distance" in results
+    assert f"{min(shares)} to {max(shares)} % of the distance" in levers
     narrow = json.loads((ablations / "standard-narrow" / "seed-1" / "run.json").read_text())["recipe"]["model"]
-    assert f"(width {narrow['width']}, feed-forward {narrow['feed_forward']:,};" in results
+    assert f"(width {narrow['width']}, feed-forward {narrow['feed_forward']:,};" in levers
