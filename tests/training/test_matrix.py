@@ -254,6 +254,34 @@ def test_with_a_budget_workers_do_not_wait_for_the_end_of_a_search(samples, tmp_
     assert [len(titles) for titles in asked] == [4, 4, 8]
 
 
+def test_with_a_budget_as_many_tasks_are_searched_together_as_workers_need(samples, tmp_path, monkeypatch):
+    asked = []
+
+    def run_missing(given, *ignored):
+        asked.append([" ".join(cell.title.split(" · ")[::2]) for cell in given])
+        for cell in given:
+            cells.write_record(cell.record, {"identity": cell.identity, "primary": 1.0})
+            for name in cell.wanted:
+                (cell.record.parent / name).touch()
+
+    monkeypatch.setattr(matrix, "run_missing", run_missing)
+    given = matrix.Matrix(
+        label_models([str(samples.shared)]),
+        {name: TaskData(name, str(samples.data)) for name in ("rte", "stsb", "mrpc")},
+        load_finetune_recipe("strong", [*QUICK, "search.learning_rates=[1e-2,1e-3]"]),
+        [1],
+        tmp_path / "out",
+        engine=cells.Engine(workers=3, budget=Budget(1000.0)),
+    )
+    matrix.run_matrix(given, lambda *ignored: None)
+    searches = {name: [f"{name} search, rate 0.01", f"{name} search, rate 0.001"] for name in given.tasks}
+    assert asked == [
+        searches["rte"] + searches["stsb"],  # one of them would leave a worker without work
+        ["rte seed 1", "stsb seed 1", *searches["mrpc"]],
+        ["mrpc seed 1"],
+    ]
+
+
 def test_a_worker_that_dies_is_one_line(samples, tmp_path, monkeypatch, command):
     """Killed from outside, for want of memory for example."""
     from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor

@@ -80,8 +80,8 @@ def run_matrix(matrix: Matrix, done: Callable[[Cell, Record, bool], object]) -> 
     """Run what is missing.
 
     The models of a task and seed come one after the other: wherever it is stopped, what is there can be compared. With
-    a budget of time a task is searched when its turn comes, and not all of them before the first has a score; while it
-    is, workers that would wait for the end of the search do what is ready of the tasks before it.
+    a budget of time tasks are searched when their turn comes, as few as keep all workers busy, so that the first has a
+    score soon; meanwhile workers that would wait for the end of a search do what is ready of earlier tasks.
     `done(cell, record, before)` is called for each; `before` says that it was finished before.
     """
     for name in matrix.tasks:
@@ -90,7 +90,7 @@ def run_matrix(matrix: Matrix, done: Callable[[Cell, Record, bool], object]) -> 
     in_turn = matrix.engine.budget is not None
     of = _cell_count(matrix) if in_turn else None
     ready: list[Cell] = []
-    for names in [[name] for name in matrix.tasks] if in_turn else [list(matrix.tasks)]:
+    for names in _searched_together(matrix) if in_turn else [list(matrix.tasks)]:
         searches = _searches(matrix, names, hashes)
         if any(finished(cell) is None for cell in searches.values()):
             run_missing([*ready, *searches.values()], matrix.engine, done, of)
@@ -104,6 +104,18 @@ def run_matrix(matrix: Matrix, done: Callable[[Cell, Record, bool], object]) -> 
             for (name, label), recipe in recipes.items()
         ]
     run_missing(ready, matrix.engine, done, of)
+
+
+def _searched_together(matrix: Matrix) -> list[list[str]]:
+    groups: list[list[str]] = [[]]
+    runs = 0
+    for name in matrix.tasks:
+        if runs >= matrix.engine.at_once:
+            groups.append([])
+            runs = 0
+        groups[-1].append(name)
+        runs += len(matrix.models) * len(matrix.recipe_of(name).search.learning_rates)
+    return groups
 
 
 def _cell_count(matrix: Matrix) -> int:
