@@ -103,9 +103,9 @@ class RunMetrics(TrainerCallback):
             self._say_at_times(row, state.max_steps)
 
     def _say_at_times(self, row: dict[str, Any], steps: int) -> None:
-        """Where there is no bar: the validation loss, if nothing was said for a while."""
+        """Where there is no bar: the validation loss, if nothing was said for a while. Whoever asked says the last."""
         now = time.perf_counter()
-        if self.console.is_terminal or now - self._said < SAID_EVERY:
+        if self.console.is_terminal or row["step"] >= steps or now - self._said < SAID_EVERY:
             return
         self._said = now
         speed = f", {self.rates[-1]:,.0f} tokens/s" if self.rates else ""
