@@ -48,7 +48,7 @@ def test_the_first_screen_says_what_the_tests_support(gathered):
 
 
 def test_shares_and_sizes_in_words_are_those_of_the_records():
-    """What no table of a page has: what rolled slices take away of shared's distance, and the narrower model."""
+    """What no table of a page has: what rolled slices and halves take away of a distance, and the narrower model."""
     ablations = RESULTS / "records" / "sprint" / "ablations"
     confirmed = json.loads((ablations / "confirmed.json").read_text())["variants"]
     losses = {one["name"]: one["validation_losses"] for one in confirmed}
@@ -57,5 +57,8 @@ def test_shares_and_sizes_in_words_are_those_of_the_records():
     levers, page = ((RESULTS / name).read_text() for name in ("levers.md", "../rolled.md"))
     assert f"is {shares[0]}, {shares[1]} and {shares[2]} %" in page
     assert f"{min(shares)} to {max(shares)} % of the distance" in levers
+    turned = zip(*(losses[f"{name}-rotary"] for name in ("standard", "rolled", "rolled-halves")), strict=True)
+    shares = [round(100 * (ones - halves) / (ones - standard)) for standard, ones, halves in turned]
+    assert all(f"away {min(shares)} to {max(shares)} % of what" in text for text in (levers, page))
     narrow = json.loads((ablations / "standard-narrow" / "seed-1" / "run.json").read_text())["recipe"]["model"]
     assert f"(width {narrow['width']}, feed-forward {narrow['feed_forward']:,};" in levers
