@@ -151,6 +151,22 @@ def test_records_of_one_model_are_not_called_missing(tmp_path):
         assert statements[topic].text == "Records of one model only: nothing to compare."
         assert statements[topic].leans == "alone"
     assert statements["Training time"].leans == "missing"
+    assert headline(gather([tmp_path])).startswith("Not answered by these records: they hold no scores of a standard")
+    planned(tmp_path, pretraining_seeds=1, finetuning_seeds=1)
+    there = "1 of 2 planned pre-trainings and 1 of 2 planned fine-tunings are there"
+    assert headline(gather([tmp_path])) == f"Not answered yet: {there}, and the tests wait for all of them."
+
+
+def test_where_positions_have_no_weights_the_count_of_parameters_says_so(tmp_path):
+    made.write_results(tmp_path)
+    for position in ("rotary", "absolute"):
+        for model in ("standard", "shared"):
+            change = {"position": position}
+            rewrite(
+                tmp_path / f"runs/{model}/run.json", lambda run, change=change: run["recipe"]["model"].update(change)
+            )
+        text = said(gather([tmp_path]))["Parameters"].text
+        assert ("Counted with BERT's learned positions;" in text) == (position == "rotary")
 
 
 def rewrite(path, change):

@@ -125,6 +125,14 @@ def test_what_was_equal_and_what_was_not(read):
     assert "12 of 14 conditions equal for all" in read.text
 
 
+def test_conditions_of_one_model_are_equal_to_nothing(tmp_path):
+    made.write_run(tmp_path / "runs" / "shared", "shared", 1.5)
+    read = Reader(html_page(gather([tmp_path])))
+    assert read.row("tokens seen", "102,400")[2] == "one model"
+    assert "What was equal and what was not: one model" in " ".join(read.text.split())
+    assert "conditions equal for all" not in read.text
+
+
 def test_what_computed_a_pretraining_is_said_where_it_is_known(tmp_path):
     assert not [
         row for row in Reader(html_page(gather([made.write_results(tmp_path)]))).rows if "one-tensor" in str(row)

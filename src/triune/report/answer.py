@@ -41,13 +41,13 @@ def short_answer(roots: Sequence[Path], found: Gathered | None = None) -> list[s
 def headline(found: Gathered) -> str:
     pair, known = model_pair(found), primary(found)
     tested = [one for one in found.comparisons if pair and {one.a, one.b} == set(pair)]
+    if found.waits_for:
+        so_far = "".join(f" {one.what}: {pair[1]} {one.effect}." for one in known.measures) if pair and known else ""
+        return f"Not answered yet: {found.waits_for} are there, and the tests wait for all of them.{so_far}"
     if pair is None or not (tested or known):
         return (
             "Not answered by these records: they hold no scores of a standard and a shared model with the same seeds."
         )
-    if found.waits_for:
-        so_far = "".join(f" {one.what}: {pair[1]} {one.effect}." for one in known.measures) if known else ""
-        return f"Not answered yet: {found.waits_for} are there, and the tests wait for all of them.{so_far}"
     tally = tally_of(tested, pair)
     if known:
         return " ".join([primary_headline(known), *([f"By task, {_by_task(tally)}."] if tally.count else [])])
@@ -136,6 +136,8 @@ def _parameters(found: Gathered) -> Statement:
                 f"{rows[SHARED]['saved']['attention_without_biases']:.2f} % of the weights that make queries, keys and "
                 "values."
             )
+    if said and any(run["recipe"]["model"].get("position") == "rotary" for run in found["pretraining"]):
+        said.append("Counted with BERT's learned positions; models of these runs have rotary ones, without weights.")
     pair = model_pair(found)
     counts = {run["label"]: run["parameters"] for run in found["pretraining"]}
     if pair and set(pair) <= counts.keys():

@@ -10,6 +10,7 @@ Record = dict[str, Any]
 Condition = tuple[str, Callable[[Record], Any], str]  # its name, where it is in a record, the paper's
 
 NOT_SAID = "not said"
+ONE_MODEL = "one model"  # it is equal to nothing
 _COLUMNS = ["condition", "ours", "equal for all", "the paper"]
 
 
@@ -133,7 +134,8 @@ def _table(records: Sequence[Record], conditions: Sequence[Condition], label: Ca
             if any(one != next(iter(models.values())) for one in models.values())
         ]
         if len({frozenset(values) for values in by_model.values()}) == 1:
-            ours, equal = ", ".join(next(iter(by_model.values()))), "no" if unequal else "yes"
+            equal = ONE_MODEL if len(by_model) == 1 else "no" if unequal else "yes"
+            ours = ", ".join(next(iter(by_model.values())))
             if unequal:
                 ours += f" (not the same for all on {', '.join(unequal)})"
         else:

@@ -14,6 +14,7 @@ from triune.files import write_text
 from triune.report import planned
 from triune.report.answer import QUESTION, headline, statements
 from triune.report.colours import palette
+from triune.report.conditions import ONE_MODEL
 from triune.report.embedded import as_script, figures_csv, slim_records, write_records
 from triune.report.gather import Gathered, gather
 from triune.report.methods import method_tables
@@ -92,6 +93,7 @@ def html_page(found: Gathered) -> str:
         script=Markup(script),
         policy=_policy(style, script),
         pocket=found.pocket,
+        one_model=ONE_MODEL,
         version=__version__,
     )
 
