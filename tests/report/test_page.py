@@ -156,6 +156,44 @@ def test_methods_come_from_the_recipes(read):
     assert ["fine-tuning seeds", "1, 2, 3"] in read.rows
 
 
+def test_a_setting_that_differs_by_task_is_the_same_for_all_models(tmp_path):
+    made.write_results(tmp_path)
+    for path in sorted((tmp_path / "tasks" / "mrpc").rglob("record.json")):
+        record = json.loads(path.read_text())
+        record["recipe"]["optimizer"]["learning_rates"] = [0.25]
+        made.write(path, record)
+    name = "optimizer.learning_rates"
+    before = json.loads((tmp_path / "tasks/sst2/shared/seed-1/record.json").read_text())["recipe"]["optimizer"]
+    others = f"{before['learning_rates'][0]:g}"
+    row = Reader(html_page(gather([tmp_path]))).row(name)
+    assert row == [name, f"{others} (MNLI, SQuAD v1.1, SST-2); 0.25 (MRPC)", "yes"]
+    path = tmp_path / "tasks/mrpc/shared/seed-1/record.json"
+    made.write(path, json.loads(path.read_text().replace("0.25", others)))
+    row = Reader(html_page(gather([tmp_path]))).row(name)
+    assert row == [name, f"{others} (standard, shared); 0.25 (standard, shared)", "no"]
+
+
+def test_a_search_before_the_runs_is_in_the_methods(tmp_path):
+    made.write_results(tmp_path)
+    for rate in (1e-4, 2e-4):
+        made.write(tmp_path / f"tasks/sst2/shared/search-{rate:g}/record.json", {"identity": "1", "primary": 50.0})
+    row = Reader(html_page(gather([tmp_path]))).row("search.learning_rates")
+    assert row[1] == "tried before these runs: 0.0001, 0.0002"
+
+
+def test_cross_task_says_that_models_saw_a_part_of_the_rows(tmp_path):
+    made.write_results(tmp_path)
+    assert (
+        "Trained on part of" not in Reader(html_page(gather([tmp_path]))).text
+    )  # the pocket tasks are no part of GLUE
+    for path in sorted((tmp_path / "tasks" / "mnli").rglob("record.json")):
+        derived = {"subset": True, "train_source": "glue/mnli/train_derived.parquet"}
+        made.write(path, json.loads(path.read_text()) | derived)
+    text = Reader(html_page(gather([tmp_path]))).text
+    assert "Trained on part of the official rows: MNLI 1,200 of 392,702." in text
+    assert "train_derived: rows that are not official" in text
+
+
 def test_figures_lead_to_the_records_they_came_from(text, read):
     records = embedded(text, "all-records")
     ids = {attributes.get("id") for _, attributes in read.elements}

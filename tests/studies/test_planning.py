@@ -207,6 +207,13 @@ def test_the_plan_of_a_budget_says_what_fits_and_what_does_not(place, clock):
     assert "pre-training, round 2 of 2" in text.partition("Left to later runs")[2]
 
 
+def test_more_workers_than_runs_make_no_run_shorter(place):
+    rows, _ = planned(replace(place, engine=replace(place.engine, workers=10)))
+    assert rows["pre-training, round 1 of 2"] == ["3", "3", "20 s"]
+    assert rows["fine-tuning, round 1 of 2, seed 1"] == ["9", "9", "5 s"]
+    assert rows["parameters, round 1 of 2"] == ["1", "1", "3 s"]
+
+
 def test_what_has_lost_its_weights_is_in_the_plan(place):
     for path in STAGES["pretraining"].records(place.rounds[0]):
         write(path)

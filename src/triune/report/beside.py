@@ -1,6 +1,6 @@
 """The paper's Tables 1, 2, 3 and 7 with ours beside what it prints."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from statistics import mean, stdev
 from typing import Any
@@ -83,6 +83,9 @@ def squad_table(records: Sequence[Record], comparisons: Sequence[Comparison]) ->
     return table
 
 
+_DERIVED = "train_derived"  # as `triune.data.tasks` reads it
+
+
 def rows_table(records: Sequence[Record]) -> Table:
     """Table 7: rows that were used, beside the official splits that the paper lists."""
     table = Table(
@@ -97,7 +100,21 @@ def rows_table(records: Sequence[Record]) -> Table:
         used = [" or ".join(dict.fromkeys(f"{one[key]:,}" for one in ours)) for key in ("train_rows", "dev_rows")]
         table.sources |= {(len(table.rows), column): files_of(ours[:1]) for column in (2, 4)}
         table.rows.append([task_name(ours), ours[0]["train_source"], used[0], official[0], used[1], official[1]])
+    if any(_DERIVED in one["train_source"] for one in records):
+        table.notes.append(
+            f"{_DERIVED}: rows that are not official, built by the rule of the task from another data set."
+        )
     return table
+
+
+def trained_on_parts(records: Sequence[Record], tasks: Collection[str]) -> list[str]:
+    """Said where scores stand beside the paper's and the training rows are not in sight."""
+    parts = [
+        f"{ours[0]['task_title']} {ours[0]['train_rows']:,} of {get_task(name).counts['train']:,}"
+        for name, ours in _by_task(records).items()
+        if name in tasks and ours[0]["subset"] and ours[0]["train_rows"] < get_task(name).counts.get("train", 0)
+    ]
+    return [f"Trained on part of the official rows: {', '.join(parts)}."] if parts else []
 
 
 def add_printed_formulas(table: Table, study: Record) -> None:

@@ -28,7 +28,7 @@ _NOTES = (
     "1 (at all of them evenly). heads alike: mean cosine between attention rows of two heads of a layer, from 0 (they "
     "look at different tokens) to 1 (at the same).",
     "symmetry: share of the squared norm of the form behind the scores that is the same from A to B as from B to A: 1 "
-    "where scores are symmetric, about 0.5 for independent random projections.",
+    "where scores are symmetric, about 0.5 for independent random projections. Rotary positions are left out of it.",
 )
 _MOVED_NOTE = (
     "moved: root mean square distance of a role vector's entries from where they started. turned: share of them that "

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from triune.report.conditions import ONE_MODEL
 from triune.report.gather import Gathered
 from triune.report.tables import Table
 
@@ -16,7 +17,7 @@ def method_tables(found: Gathered) -> list[Table]:
     if found["pretraining"]:
         tables.append(_recipe("Pre-training recipe", found["pretraining"], lambda run: run["label"]))
     if found["finetuning"]:
-        tables.append(_recipe("Fine-tuning recipe", found["finetuning"], lambda one: one["model"]))
+        tables.append(_finetuning(found))
     if found["noise"]:
         tables.append(_settings("Settings of the noise study", found["noise"], lambda one: one["settings"]))
     if found["transfer"]:
@@ -32,6 +33,17 @@ def _recipe(title: str, records: Sequence[Record], label: Callable[[Record], str
     return table
 
 
+def _finetuning(found: Gathered) -> Table:
+    """A run that a search came before has a recipe without one."""
+    table = _recipe("Fine-tuning recipe", found["finetuning"], lambda one: one["model"])
+    grids = {tuple(sorted(tried)) for tried in found.searched.values()}
+    for row in table.rows:
+        if row[:2] == ["search.learning_rates", "none"] and grids:
+            tried = [", ".join(f"{rate:g}" for rate in grid) for grid in sorted(grids)]
+            row[1] = f"tried before these runs: {' or '.join(tried)}"
+    return table
+
+
 def _settings(title: str, records: Sequence[Record], settings: Callable[[Record], Record]) -> Table:
     table = Table(title, ["setting", "value", "for all"], text_columns=3)
     table.rows = [[name, *said] for name, said in _values(records, settings, lambda one: one["model"])]
@@ -41,19 +53,30 @@ def _settings(title: str, records: Sequence[Record], settings: Callable[[Record]
 def _values(
     records: Sequence[Record], part: Callable[[Record], Record], label: Callable[[Record], str]
 ) -> Iterator[tuple[str, list[str]]]:
-    """Every setting with its value, or with each value and the models that had it; to lack one is a value too."""
-    flat = [(label(record), dict(_flat(part(record)))) for record in records]
-    found: dict[str, dict[str, list[str]]] = {name: {} for _, settings in flat for name in settings}
-    for name, values in found.items():
-        for model, settings in flat:
-            models = values.setdefault(settings.get(name, NOT_SET), [])
-            if model not in models:
-                models.append(model)
-    for name, values in found.items():
-        if len(values) == 1:
-            yield name, [next(iter(values)), "yes"]
-        else:
-            yield name, ["; ".join(f"{value} ({', '.join(models)})" for value, models in values.items()), "no"]
+    """Every setting with its value, or with each value and who had it; to lack one is a value too.
+
+    It is the same for all where on every task each model has the same values: tasks may differ, and seeds.
+    """
+    flat = [(label(one), one.get("task_title", ""), dict(_flat(part(one)))) for one in records]
+    is_alone = len({model for model, _, _ in flat}) == 1
+    for name in dict.fromkeys(name for _, _, settings in flat for name in settings):
+        by_task: dict[str, dict[str, set[str]]] = {}
+        models_with: dict[str, dict[str, None]] = {}
+        tasks_with: dict[str, dict[str, None]] = {}
+        for model, task, settings in flat:
+            value = settings.get(name, NOT_SET)
+            by_task.setdefault(task, {}).setdefault(model, set()).add(value)
+            models_with.setdefault(value, {})[model] = None
+            tasks_with.setdefault(value, {})[task] = None
+        if any(values != next(iter(models.values())) for models in by_task.values() for values in models.values()):
+            yield name, [_each(models_with), "no"]
+            continue
+        is_of_all_tasks = all(len(tasks) == len(by_task) for tasks in tasks_with.values())
+        yield name, ["; ".join(tasks_with) if is_of_all_tasks else _each(tasks_with), ONE_MODEL if is_alone else "yes"]
+
+
+def _each(values: dict[str, dict[str, None]]) -> str:
+    return "; ".join(f"{value} ({', '.join(who)})" for value, who in values.items())
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

@@ -31,7 +31,7 @@ def tuned_rates_tables(records: Sequence[Record], searched: Mapping[tuple[str, s
             at_edge, count = at_edge + is_at_edge, count + bool(rates)
         table.rows.append(row)
     table.notes.append(
-        f"Of {' or of '.join(grids)}, tried once each, the rate with the best score on the development set. {at_edge} "
-        f"of {count} lie at the edge of the grid: there a better one may lie beyond."
+        f"Of {' or of '.join(grids)}, tried once each, the rate with the best score on the development set (of equal "
+        f"ones the highest). {at_edge} of {count} lie at the edge of the grid: there a better one may lie beyond."
     )
     return [table]

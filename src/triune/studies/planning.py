@@ -72,14 +72,9 @@ def why_to_wait(stage: Stage, place: Place, chosen: Sequence[Stage], budget: Bud
 
 
 def _seconds_of_round(place: Place, chosen: Sequence[Stage], expected: "Expected") -> float:
-    missing = [
-        (stage, path)
-        for stage in chosen
-        if stage.name in _OF_A_ROUND
-        for path in stage.records(place)
-        if not path.is_file()
-    ]
-    return sum(expected.of(stage, path) for stage, path in missing) / place.engine.at_once
+    stages = [stage for stage in chosen if stage.name in _OF_A_ROUND]
+    missing = {stage.name: [path for path in stage.records(place) if not path.is_file()] for stage in stages}
+    return sum(_together([expected.of(stage, path) for path in missing[stage.name]], stage, place) for stage in stages)
 
 
 @dataclass
@@ -182,6 +177,7 @@ def _budget_table(place: Place, chosen: Sequence[Stage], given: Budget, expected
             continue
         began, lost, later, fit = now, 0, 0, []
         waits = why_to_wait(stage, part, chosen, budget) is not None
+        at_once = 1 if stage.alone else min(place.engine.at_once, len(missing))
         for path in missing:
             model = _model_of(stage, part, path)
             one = expected.of(stage, path)
@@ -191,7 +187,7 @@ def _budget_table(place: Place, chosen: Sequence[Stage], given: Budget, expected
                 later += 1
             elif not waits and one <= budget.ends - now:
                 fit.append(path)
-                now += one / (1 if stage.alone else place.engine.at_once)
+                now += one / at_once
         planned.update(fit)
         rest = len(missing) - len(fit) - lost - later
         others = [
