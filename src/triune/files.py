@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from triune.errors import TriuneError, one_line
 
@@ -48,15 +48,20 @@ def text_in_place(path: Path | None) -> Iterator[Callable[[str], object]]:
 
 
 @contextmanager
-def alone_at(path: Path) -> Iterator[None]:
-    """Only one process at a time is inside. The file at `path` is the lock; it ends with the process that holds it."""
-    lock = FileLock(path)
+def alone_at(path: Path, busy: str | None = None) -> Iterator[None]:
+    """Only one process at a time is inside. The file at `path` is the lock; it ends with the process that holds it.
+
+    Others wait, or, where `busy` is what to say of it, are refused.
+    """
+    lock = FileLock(path, timeout=-1 if busy is None else 0)
     new = [one for one in path.parents if not one.exists()]
     for attempt in range(_ATTEMPTS):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire()
             break
+        except Timeout:
+            raise TriuneError(str(busy)) from None
         except OSError as error:
             # Whoever was inside and failed may take away the folder that was new, in this very moment.
             if attempt + 1 < _ATTEMPTS and isinstance(error, (FileNotFoundError, FileExistsError)):

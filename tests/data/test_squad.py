@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from triune.data.squad import Question, read_squad, rows_to_questions, trivia_questions
+from triune.data.squad import Question, read_squad, read_squad_files, rows_to_questions, trivia_questions
 from triune.errors import TriuneError
 
 CONTEXT = "Zoë lives in Köln.\r\nHer café — 東京 — opened in 1998."
@@ -115,6 +115,19 @@ def test_impossible_wins_over_answers(tmp_path):
     changed["data"][0]["paragraphs"][0]["qas"][0]["is_impossible"] = True
     (tmp_path / "a.json").write_text(json.dumps(changed))
     assert read_squad(tmp_path / "a.json")[0].answers == ()
+    flat = [{**rows()[0], "is_impossible": True}]
+    assert flat[0]["answers"]["text"]
+    pq.write_table(pa.Table.from_pylist(flat), tmp_path / "a.parquet")
+    assert read_squad(tmp_path / "a.parquet")[0].answers == ()
+
+
+def test_an_id_in_two_files_of_a_split_is_an_error(tmp_path):
+    """Answers go by id: one question would be scored with the answer to the other."""
+    for name in ("dev_a.json", "dev_b.json"):
+        (tmp_path / name).write_bytes(content(".json"))
+    assert read_squad_files([tmp_path / "dev_a.json"]) == QUESTIONS
+    with pytest.raises(TriuneError, match=r"dev_b\.json': id 'a' is in '.*dev_a\.json' too"):
+        read_squad_files([tmp_path / "dev_a.json", tmp_path / "dev_b.json"])
 
 
 def question_of(content):

@@ -284,6 +284,23 @@ def test_questions_are_answered_from_their_context(version, others, samples, com
     assert version == "v2.0" or all(one["answer"] for one in found)
 
 
+def test_answers_are_chosen_as_they_were_scored(samples, command, tmp_path):
+    short = ["answers.max_answer_tokens=1", "answers.n_best=2", "data.stride=5"]
+    result = command(*glue_arguments(samples, tmp_path / "out", *short, task="squad-v1.1"), "--workers", "1")
+    assert result.returncode == 0, result.stderr
+    folder = tmp_path / "out/squad-v1.1/shared/seed-1"
+    about = json.loads((folder / "model/task.json").read_text())
+    assert (about["max_answer_tokens"], about["n_best"], about["stride"]) == (1, 2, 5)
+    data = json.loads((samples.data / "squad/v1.1/dev.json").read_text())["data"][0]["paragraphs"]
+    rows = [{"question": one["qas"][0]["question"], "context": one["context"]} for one in data]
+    given = "".join(json.dumps(row) + "\n" for row in rows)
+    found = answers(command("predict", folder / "model", "-", "--kind", "jsonl", stdin=given))
+    expected = json.loads((folder / "dev-predictions.json").read_text())
+    assert [one["answer"] for one in found] == list(expected.values())
+    (folder / "model/task.json").write_text(json.dumps({**about, "stride": "far"}))
+    one_line(command("predict", folder / "model", "-", "--kind", "jsonl", stdin=given), "stride", '"far"')
+
+
 def test_a_question_that_leaves_no_room_is_named_by_its_row(others, command):
     rows = [{"question": "how?", "context": "good"}, {"question": "how " * 64, "context": "good"}]
     given = "".join(json.dumps(row) + "\n" for row in rows)

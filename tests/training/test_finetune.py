@@ -421,6 +421,16 @@ def test_a_rate_that_diverges_loses_the_search(samples, command, tmp_path):
     assert "lower optimizer.learning_rates" in result.stderr
 
 
+@pytest.mark.parametrize("task", ["rte", "stsb", "squad-v1.1"])
+def test_weights_that_the_last_step_broke_have_no_score(task, samples, command, tmp_path):
+    """The loss of the only step is that before it; classes would be all the first, and some of them right."""
+    wild = ["optimizer.learning_rates=[1e30]", "optimizer.warmup=0", "training.batch=512", "training.epochs=1"]
+    result = command(*glue_arguments(samples, tmp_path / "out", *wild, task=task))
+    assert result.returncode == 2, result.stderr
+    assert "the weights give no finite numbers in epoch 1; lower optimizer.learning_rates" in result.stderr
+    assert not list((tmp_path / "out").rglob("record.json"))
+
+
 def test_a_title_with_brackets_is_shown_as_it_is(samples, command, tmp_path):
     """File names and labels are not the terminal's markup."""
     train = shutil.copy(samples.train, tmp_path / "[bold]my[ data.csv")

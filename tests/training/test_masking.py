@@ -1,5 +1,6 @@
 """Masking is a function of (seed, example, position), with the shares that the recipe states."""
 
+import pytest
 import torch
 
 from triune.training.masking import IGNORED, Masking, random_bits
@@ -93,6 +94,15 @@ def test_whole_words():
             assert hidden[row][words[row] == word].all()
     labelled = torch.zeros_like(hidden).scatter(1, masked["masked_positions"], masked["labels"] != IGNORED)
     assert torch.equal(labelled, hidden)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_nearly_all_may_be_hidden(whole):
+    words = torch.ones(100, dtype=torch.bool) if whole else None
+    masking = Masking(1, 100, 4, (0, 1, 2, 3, 4), ratio=0.995, word_starts=words)
+    tokens = torch.randint(5, 100, (2, 64))
+    tokens[:, 0] = 2
+    assert ((masking(tokens, torch.arange(2))["labels"] != IGNORED).sum(1) >= 62).all()
 
 
 def test_bits_are_random():

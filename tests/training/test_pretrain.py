@@ -9,6 +9,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -209,6 +211,61 @@ def test_the_validation_loss_does_not_depend_on_how_rows_are_batched(blocks, tmp
     assert losses == pytest.approx([losses[0]] * 3, abs=2e-6)
 
 
+def test_a_block_without_labels_takes_no_part_in_a_step(blocks, tmp_path):
+    """Unknown words are never hidden: alone in a batch they have no loss, which must not make the step's no number."""
+    documents = blocks.parent.joinpath("text.txt").read_text().split("\n\n")[:60]
+    for place in range(0, 60, 3):
+        documents.insert(place, "☃ ☂")
+    (tmp_path / "text.txt").write_text("\n\n".join(documents))
+    arguments = {"valid_fraction": 0.1, "workers": 1, "span_documents": False}
+    prepare(tmp_path / "text.txt", blocks.parent / "tokenizer", tmp_path / "blocks", 16, **arguments)
+    losses = []
+    for rows in (8, 1):
+        plain = ["data.span_documents=false", "model.hidden_dropout=0", "model.attention_dropout=0"]
+        recipe = tiny("training.steps=6", f"training.per_device={rows}", *plain)
+        losses.append(pretrain(recipe, tmp_path / "blocks", tmp_path / str(rows))["train_loss"])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(20, 0), (20, 0.05), (3, 0.05), (2, 0.05), (1, 0.05)])
+def test_one_cycle_may_begin_at_its_top(steps, warmup, blocks, tmp_path):
+    over = ["optimizer.schedule=one-cycle", f"optimizer.warmup={warmup}", f"training.steps={steps}"]
+    assert math.isfinite(pretrain(tiny(*over), blocks, tmp_path / "run")["validation_loss"])
+
+
+def test_a_second_process_in_the_same_run_is_refused(blocks, tmp_path, monkeypatch):
+    """Whoever is at work has the folder; afterwards anyone may have it."""
+    run, seen = tmp_path / "run", []
+    before = RunMetrics.on_step_end
+
+    def on_step_end(self, args, state, control, **kwargs):
+        before(self, args, state, control, **kwargs)
+        if state.global_step == 3:
+            seen.append(subprocess.run(command(blocks, run), env=environment(), capture_output=True, text=True))
+
+    monkeypatch.setattr(RunMetrics, "on_step_end", on_step_end)
+    assert "validation_loss" in pretrain(tiny(), blocks, run)
+    assert seen[0].returncode == 2
+    assert seen[0].stderr.startswith(f"triune: error: another process is at work in '{run}'")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_what_a_recipe_says_of_itself_does_not_part_it_from_its_run(half_way, undisturbed, blocks):
+    pretrain(replace(tiny(), about="in other words"), blocks, half_way)
+    assert_same_weights(half_way, undisturbed)
+
+
+def test_signals_are_as_before_however_a_run_ends(half_way, blocks, tmp_path):
+    """`half_way` was interrupted; in another thread nobody hears signals, and a run needs none."""
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    results = []
+    recipe = tiny("training.steps=2")
+    thread = threading.Thread(target=lambda: results.append(pretrain(recipe, blocks, tmp_path / "threaded")))
+    thread.start()
+    thread.join()
+    assert results[0]["steps"] == 2
+
+
 def test_what_cannot_be_shared_leaves_no_run_folder(blocks, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(TriuneError, match="cannot be shared by 3 devices evenly"):
@@ -376,6 +433,33 @@ def test_full_disk_for_real(blocks, tmp_path):
         subprocess.run(["umount", str(small)], check=True)
 
 
+LIMITED = """
+import resource, sys
+from triune.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+sys.exit(main())
+"""
+
+
+def test_weights_that_cannot_be_written_are_one_line(blocks, tmp_path):
+    """At the end of a run, and of a model that is folded: safetensors has an error of its own for it."""
+    sizes = ["model.width=64", "training.steps=2", "training.checkpoint_every=100"]
+    limited = ["-c", LIMITED]
+    result = subprocess.run(
+        command(blocks, tmp_path / "run", *sizes, launcher=limited), env=environment(), capture_output=True, text=True
+    )
+    assert result.returncode == 2, result.stderr
+    assert "cannot write" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not [path.name for path in (tmp_path / "run").iterdir() if path.is_dir()]
+    pretrain(tiny(*sizes), blocks, tmp_path / "run")
+    folded = [sys.executable, *limited, "fold", str(tmp_path / "run" / "model"), str(tmp_path / "folded")]
+    result = subprocess.run(folded, env=environment(), capture_output=True, text=True)
+    assert result.returncode == 2, result.stderr
+    assert "nothing was left there" in result.stderr
+    assert not (tmp_path / "folded").exists()
+
+
 def test_loss_that_is_no_number_stops_and_names_the_checkpoint(blocks, tmp_path, monkeypatch):
     from triune.training.trainer import PretrainingTrainer
 
@@ -451,7 +535,8 @@ def test_accumulation_is_one_batch(blocks, tmp_path):
 
 def test_two_processes_are_one(blocks, tmp_path):
     """torchrun with gloo on this machine: the loss curve of one process with the same number of sequences."""
-    exact = ["model.hidden_dropout=0.0", "model.attention_dropout=0.0"]
+    # Blocks of validation that two cannot share evenly: one of them gets some twice.
+    exact = ["model.hidden_dropout=0.0", "model.attention_dropout=0.0", "training.evaluate_blocks=13"]
     pretrain(tiny(*exact), blocks, tmp_path / "one")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "triune.cli"]
     result = subprocess.run(
@@ -466,6 +551,8 @@ def test_two_processes_are_one(blocks, tmp_path):
         curves.append([row.get("loss", row.get("validation_loss")) for row in rows])
     assert len(curves[0]) == 16
     assert curves[0] == pytest.approx(curves[1], abs=1e-4)
+    ends = [run_folder.summary_of(tmp_path / name)["validation_loss"] for name in ("one", "two")]
+    assert ends[0] == pytest.approx(ends[1], abs=1e-5)
 
 
 FSDP = """

@@ -69,6 +69,11 @@ def test_settings_go_with_the_operator_that_they_belong_to():
     assert (other.operator, other.operator_settings) == ("rolled", {})
 
 
+def test_powers_of_ten_are_numbers_in_settings_too():
+    settings = ["model.operator_settings={role_start: normal}", "model.operator_settings.role_spread=1e-3"]
+    assert load_recipe("pocket", settings).model.operator_settings == {"role_start": "normal", "role_spread": 0.001}
+
+
 def test_overrides():
     recipe = load_recipe(
         "pocket",

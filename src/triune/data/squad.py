@@ -9,7 +9,7 @@ import io
 import json
 import lzma
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from triune.errors import TriuneError, one_line
 
 KINDS = (".json", ".jsonl", ".parquet")
 COLUMNS = ("id", "context", "question", "answers")
+IMPOSSIBLE = "is_impossible"  # of v2.0, where it is
 LONGEST_TRIVIA_CONTEXT = 3000  # characters: about 650 tokens, two to four windows of 384
 ARTICLES = ("a", "an", "the")
 
@@ -54,6 +55,21 @@ def read_squad(path: Path | str) -> list[Question]:
         raise TriuneError(f"cannot read '{path}': {getattr(error, 'strerror', None) or one_line(error)}") from error
 
 
+def read_squad_files(paths: Sequence[Path]) -> list[Question]:
+    """The questions of several files of one split; answers go by id, which no two may have."""
+    questions: list[Question] = []
+    first_place: dict[str, Path] = {}
+    for path in paths:
+        for question in read_squad(path):
+            if question.id in first_place:
+                raise TriuneError(
+                    f"'{path}': id '{question.id}' is in '{first_place[question.id]}' too; make ids different"
+                )
+            first_place[question.id] = path
+            questions.append(question)
+    return questions
+
+
 def rows_to_questions(rows: Iterable[Mapping[str, Any]], where: str) -> list[Question]:
     """Flat rows with id, context, question, answers{text, answer_start}; `where` names the data set in messages."""
     return _questions(((f"{where}, row {number}", row) for number, row in enumerate(rows, start=1)), where)
@@ -77,9 +93,9 @@ def _question(row: Any, place: str) -> Question:
     id = _text(row, "id", place)
     place = f"{place} (id '{id}')"
     context, question = _text(row, "context", place), _text(row, "question", place)
-    impossible = row.get("is_impossible")
+    impossible = row.get(IMPOSSIBLE)
     if not isinstance(impossible, bool | None):
-        raise TriuneError(f"{place}: 'is_impossible' is {type(impossible).__name__}; it must be true or false")
+        raise TriuneError(f"{place}: '{IMPOSSIBLE}' is {type(impossible).__name__}; it must be true or false")
     if impossible:  # v2.0 files may still carry answers that only seem to fit
         return Question(id, question, context, ())
     return Question(id, question, context, _answers(row, context, place))
@@ -178,7 +194,8 @@ def _parquet_rows(file: Path | io.BytesIO, where: str) -> Iterator[Placed]:
         missing = [name for name in COLUMNS if name not in names]
         if missing:
             raise TriuneError(f"{where} has no column '{missing[0]}' (it has {', '.join(names)})")
-        for batch in opened.iter_batches(batch_size=512, columns=[*COLUMNS]):
+        read = [*COLUMNS, *(name for name in (IMPOSSIBLE,) if name in names)]
+        for batch in opened.iter_batches(batch_size=512, columns=read):
             for row in batch.to_pylist():
                 number += 1
                 yield f"{where}, row {number}", row

@@ -41,6 +41,8 @@ class Predictor:
                 "(`triune finetune`)"
             )
         self.about = _read_about(Path(location.path) / TASK_FILE)
+        # As it was scored; a model from elsewhere, or of an earlier version, says nothing of it.
+        self.best = {name: self.about[name] for name in ("n_best", "max_answer_tokens") if name in self.about}
         self.device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.model = HEADS[saved_as].from_pretrained(location.path).to(self.device)
         self.config = self.model.config
@@ -80,10 +82,11 @@ class Predictor:
     def _spans(self, numbers: list[int], texts: list[list[str]]) -> Iterator[dict[str, Any]]:
         rows = zip(numbers, *texts, strict=True)
         questions = [Question(str(number), asked, told, ()) for number, asked, told in rows]
-        cut = windows(questions, self.tokenizer, self.longest, min(128, self.longest // 2))
+        stride = min(self.about.get("stride", 128), self.longest // 2)
+        cut = windows(questions, self.tokenizer, self.longest, stride)
         encoded = from_lists(cut.input_ids, cut.first_length, np.zeros((len(cut), 2), dtype=np.int64))
         starts, ends = self._logits(encoded, "span")
-        answers = best_answers(starts, ends, cut, questions)
+        answers = best_answers(starts, ends, cut, questions, **self.best)
         found = predictions(answers, self.about.get("null_threshold"))
         for answer in answers:
             yield {
@@ -139,4 +142,8 @@ def _read_about(path: Path) -> dict[str, Any]:
         raise TriuneError(f"cannot read '{path}': {error}") from error
     if not isinstance(about, dict):
         raise TriuneError(f"'{path}' must hold a JSON object")
+    for name in ("max_length", "stride", "n_best", "max_answer_tokens"):
+        value = about.get(name, 1)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise TriuneError(f"'{path}': {name} must be a whole number above 0, and is {json.dumps(value)}")
     return about

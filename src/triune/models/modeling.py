@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers.models.bert.modeling_bert import BertModel, BertPooler, BertPreTrainedModel
 from transformers.utils.output_capturing import OutputRecorder
@@ -72,8 +73,11 @@ class TriunePreTrainedModel(BertPreTrainedModel):
 
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
         """As transformers does; who may read config.json may read the weights, which safetensors writes for their owner
-        alone."""
-        super().save_pretrained(save_directory, *args, **kwargs)
+        alone; and a full disk is an OSError, of which safetensors makes an error of its own."""
+        try:
+            super().save_pretrained(save_directory, *args, **kwargs)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
         folder = Path(save_directory)
         if (folder / "config.json").is_file():  # of several processes, one writes it
             for weights in folder.glob("model*.safetensors"):

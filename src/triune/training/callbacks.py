@@ -3,7 +3,10 @@
 import json
 import math
 import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -154,17 +157,24 @@ class StopOnRequest(TrainerCallback):
 
     def __init__(self) -> None:
         self.requested = False
-        self._before: Any = None
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self.requested = True
-        signal.signal(signal.SIGTERM, self._before)
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """However the block ends, the next SIGTERM is as before. Signals are heard in the main thread only."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL  # None: of a handler that was not set from Python
 
-    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-        self._before = signal.signal(signal.SIGTERM, self._ask)
+        def ask(number: int, frame: FrameType | None) -> None:
+            self.requested = True
+            signal.signal(signal.SIGTERM, before)
 
-    def on_train_end(self, *args: Any, **kwargs: Any) -> None:
-        signal.signal(signal.SIGTERM, self._before)
+        signal.signal(signal.SIGTERM, ask)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._agreed(args, state):

@@ -60,12 +60,14 @@ def finetune(job: Job, problem: Problem, recipe: FinetuneRecipe, out: Path, devi
         loss = steps.mean_loss(len(plan))
         spent = time.perf_counter() - began
         seconds += spent
-        if not math.isfinite(loss):
+        logits = _logits(model, problem.dev, problem, recipe, device) if math.isfinite(loss) else None
+        if logits is None or not _are_finite(logits):  # the loss of a step comes before what the step does
+            what = "the loss is not a finite number" if logits is None else "the weights give no finite numbers"
             raise DivergedError(
-                f"{job.label} on {problem.task.title}, seed {job.seed}: the loss is not a finite number in epoch "
-                f"{epoch}; lower optimizer.learning_rates"
+                f"{job.label} on {problem.task.title}, seed {job.seed}: {what} in epoch {epoch}; lower "
+                "optimizer.learning_rates"
             )
-        result = problem.evaluate(_logits(model, problem.dev, problem, recipe, device))
+        result = problem.evaluate(logits)
         history.append({"epoch": epoch, "train_loss": loss, "seconds": spent, **result.scores})
         if best is None or result.primary > best["result"].primary:
             state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
@@ -96,6 +98,11 @@ def finetune(job: Job, problem: Problem, recipe: FinetuneRecipe, out: Path, devi
 def _logits(model: Any, split: Encoded, problem: Problem, recipe: FinetuneRecipe, device: torch.device) -> Any:
     half = recipe.training.precision == "bfloat16"
     return predict_logits(model, split, problem.kind, problem.pad_id, problem.max_length, device, half)
+
+
+def _are_finite(logits: Any) -> bool:
+    parts = [logits] if isinstance(logits, np.ndarray) else [one for both in logits for one in both]
+    return all(bool(np.isfinite(part).all()) for part in parts)
 
 
 def _described(

@@ -68,7 +68,8 @@ class Masking:
     def __call__(self, input_ids_BT: torch.Tensor, examples_B: torch.Tensor) -> dict[str, torch.Tensor]:
         """Corrupted `input_ids` (B, T), and `masked_positions` and `labels` (B, K)."""
         length = input_ids_BT.shape[1]
-        count = max(1, round(self.ratio * length))
+        # [CLS] is never hidden, and whole words are told by the one after the last that is.
+        count = max(1, min(round(self.ratio * length), length - 1))
         tables = self._on(input_ids_BT.device)
         maskable = tables.maskable[input_ids_BT]
         allowed_B1 = (maskable.sum(1, keepdim=True) * self.ratio).round().clamp(1, count)

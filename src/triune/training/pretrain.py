@@ -7,6 +7,7 @@ the recipe's, however many devices share them.
 import json
 import os
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ from triune.benchmarks.ceilings import matmul_rate
 from triune.benchmarks.flops import training_flops_a_token
 from triune.data.blocks import Blocks
 from triune.data.frequencies import unigram_loss
-from triune.data.tokenizer import load_tokenizer
-from triune.errors import DivergedError, TriuneError
-from triune.files import write_text
+from triune.data.tokenizer import load_tokenizer, write_tokenizer
+from triune.errors import DivergedError, TriuneError, one_line
+from triune.files import alone_at, write_text
 from triune.kernels import dispatch
 from triune.models.configuration import TriuneConfig
 from triune.models.heads import TriuneForMaskedLM
@@ -39,7 +40,14 @@ from triune.training.trainer import PretrainingTrainer
 
 def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", console: Console | None = None) -> dict:
     """Train, or go on where a run of the same recipe stopped; gives the summary of the finished run."""
-    console = console or Console(stderr=True)
+    is_first = int(os.environ.get("RANK", "0")) == 0
+    busy = f"another process is at work in '{run}': wait for it, or choose another --out"
+    lock = run.parent / f".{run.name}.pretrain.lock"
+    with alone_at(lock, busy) if is_first else nullcontext():  # the others of a run follow the first
+        return _pretrain(recipe, data, run, report_to, console or Console(stderr=True), is_first)
+
+
+def _pretrain(recipe: Recipe, data: Path, run: Path, report_to: str, console: Console, is_first: bool) -> dict:
     check_reporter(report_to)
     logging.disable_progress_bar()  # transformers draws one for every file it writes
     train, valid = Blocks(data, "train"), Blocks(data, "valid")
@@ -50,7 +58,6 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
     dispatch.choose(recipe.training.attention)
     config, steps = model_config(recipe, train), _steps(recipe, len(train))
     _share(recipe, _devices())
-    is_first = int(os.environ.get("RANK", "0")) == 0
     if is_first:
         run_folder.open_run(run, recipe, run_folder.data_hashes(train))
     if run_folder.is_finished(run):
@@ -66,7 +73,7 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
         torch.cuda.reset_peak_memory_stats()  # of this run, and not of earlier ones in this process
     set_seed(recipe.training.seed)
     model = TriuneForMaskedLM(config)
-    trainer, metrics, no_number = _trainer(recipe, model, train, valid, run, steps, report_to, console)
+    trainer, metrics, no_number, request = _trainer(recipe, model, train, valid, run, steps, report_to, console)
     how = _how(recipe, model)
 
     damaged: list[str] = []
@@ -78,7 +85,8 @@ def pretrain(recipe: Recipe, data: Path, run: Path, report_to: str = "none", con
         run_folder.forget_after(run, int(resume.name.removeprefix(checkpoints.PREFIX)) if resume else 0)
     trainer.accelerator.wait_for_everyone()
     metrics.begin(run_folder.metrics_of(run) if resume and (run / run_folder.METRICS).is_file() else [])
-    trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    with request.listening():
+        trainer.train(resume_from_checkpoint=str(resume) if resume else None)
 
     if (broken := no_number.seen_at or trainer.broken_at) is not None:
         kept = checkpoints.checkpoints(run)
@@ -187,7 +195,7 @@ def _trainer(
     steps: int,
     report_to: str,
     console: Console,
-) -> tuple[PretrainingTrainer, RunMetrics, StopOnNoNumber]:
+) -> tuple[PretrainingTrainer, RunMetrics, StopOnNoNumber, StopOnRequest]:
     part, optimizer = recipe.training, recipe.optimizer
     at_once, accumulated = _share(recipe, _devices())
     args = TrainingArguments(
@@ -227,7 +235,7 @@ def _trainer(
         report_to=report_to,
     )
     metrics = RunMetrics(run, part.sequences * recipe.data.block_length, console)
-    no_number = StopOnNoNumber()
+    no_number, request = StopOnNoNumber(), StopOnRequest()
     trainer = PretrainingTrainer(
         recipe=recipe,
         # Masks of evaluation do not depend on the run's seed, so that runs can be compared.
@@ -237,11 +245,11 @@ def _trainer(
         args=args,
         train_dataset=BlockStream(train, steps * part.sequences, part.seed),
         eval_dataset=ValidationBlocks(valid, part.evaluate_blocks, spread=part.evaluate_from == "whole"),
-        callbacks=[metrics, StopOnRequest(), no_number],
+        callbacks=[metrics, request, no_number],
     )
     for unwanted in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(unwanted)
-    return trainer, metrics, no_number
+    return trainer, metrics, no_number, request
 
 
 def _announce(
@@ -316,16 +324,25 @@ def _finish(
         **_speed(recipe, trainer, metrics, train),
     }
     beside = run / f".{MODEL}"
+    try:
+        _save(trainer, train, run, beside)
+    except OSError as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise TriuneError(f"cannot write the model to '{run}': {one_line(error)}; make room and start again") from error
+    if trainer.args.should_save:
+        write_text(run / SUMMARY, json.dumps(summary, indent=2) + "\n")
+    trainer.accelerator.wait_for_everyone()
+    return summary
+
+
+def _save(trainer: PretrainingTrainer, train: Blocks, run: Path, beside: Path) -> None:
     if trainer.args.should_save:
         shutil.rmtree(beside, ignore_errors=True)
     trainer.accelerator.wait_for_everyone()
     trainer.save_model(str(beside), _internal_call=True)
     trainer.accelerator.wait_for_everyone()
     if trainer.args.should_save:
-        load_tokenizer(train.tokenizer_folder).save_pretrained(beside)
+        write_tokenizer(load_tokenizer(train.tokenizer_folder), beside)
         (beside / "training_args.bin").unlink(missing_ok=True)  # a pickle, which nobody who gets the model should read
         shutil.rmtree(run / MODEL, ignore_errors=True)
         beside.rename(run / MODEL)
-        write_text(run / SUMMARY, json.dumps(summary, indent=2) + "\n")
-    trainer.accelerator.wait_for_everyone()
-    return summary

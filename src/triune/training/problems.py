@@ -119,15 +119,17 @@ class Problem:
             self.tokenizer.save_pretrained(folder)
         except Exception as error:  # tokenizers reports a full disk as a bare Exception
             raise TriuneError(f"cannot write the model to '{folder.parent}': {error}") from error
-        about = {
-            "task": self.task.name,
-            "null_threshold": threshold,
+        about = {"task": self.task.name, "null_threshold": threshold, **self.how_it_answers()}
+        write_text(folder / TASK_FILE, json.dumps(about, indent=1) + "\n")
+
+    def how_it_answers(self) -> dict[str, Any]:
+        """What `triune predict` must know to answer as the model was scored."""
+        return {
             "kind": self.kind,
             "text": list(self.task.text),
             "classes": list(self.task.classes),
             "max_length": self.max_length,
         }
-        write_text(folder / TASK_FILE, json.dumps(about, indent=1) + "\n")
 
     def test_files(self, predict: Callable[[Encoded], Any], result: Result) -> dict[str, str]:
         raise TriuneError(f"there is no test-server file for {self.task.title}")
@@ -206,7 +208,7 @@ class SpanProblem(Problem):
         pocket: bool,
     ) -> None:
         super().__init__(task, model, recipe, pocket)
-        stride = min(recipe.data.stride, self.max_length // 2)
+        self.stride = stride = min(recipe.data.stride, self.max_length // 2)
         sources = tuple((name, source, subset) for name, (_, source, subset) in splits.items())
         tokenizer = json.dumps(describe_tokenizer(self.tokenizer), sort_keys=True)
         key = (data_hash, sources, tokenizer, self.max_length, stride)
@@ -222,6 +224,11 @@ class SpanProblem(Problem):
 
     def head_settings(self) -> dict[str, Any]:
         return {"num_labels": 2}  # first and last token; a model that was fine-tuned on classes has as many as those
+
+    def how_it_answers(self) -> dict[str, Any]:
+        settings = self.recipe.answers
+        more = {"stride": self.stride, "n_best": settings.n_best, "max_answer_tokens": settings.max_answer_tokens}
+        return {**super().how_it_answers(), **more}
 
     def evaluate(self, logits: Any, split: str = "dev") -> Result:
         part, settings = self.splits[split], self.recipe.answers

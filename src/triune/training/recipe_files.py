@@ -1,6 +1,7 @@
 """Recipes on disk: YAML in typed parts, with overrides; whatever is unknown or of the wrong type is one clear line."""
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -93,10 +94,15 @@ def _build_part(name: str, part: type, values: Any, where: str) -> Any:
         raise TriuneError(f"recipe '{where}', {name}: {said}") from error
 
 
+_POWER = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
+
+
 def _number(value: Any, hint: Any) -> Any:
     """YAML reads `1e-3` as text; people write it as a number."""
     if isinstance(value, list) and "list" in str(hint):
         return [_number(entry, float) for entry in value]
+    if isinstance(value, dict):  # settings of an operator, whose types only it knows
+        return {name: float(one) if _POWER.fullmatch(str(one)) else one for name, one in value.items()}
     if isinstance(value, str) and "float" in str(hint):
         try:
             return float(value)

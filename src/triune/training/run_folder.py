@@ -34,8 +34,9 @@ def open_run(run: Path, recipe: Recipe, data: dict[str, Any]) -> None:
     if (run / RUN).is_file():
         # Every value of both, with those that a recipe leaves out where they are as ever.
         written = _read(run / RUN)
-        before = {"recipe": asdict(recipe_of(run)), "data": written.get("data")}
-        different = _first_difference(before, {"recipe": asdict(recipe), "data": data})
+        # What a recipe says of itself is no part of it, as in `identity_of`.
+        before = {"recipe": {**asdict(recipe_of(run)), "about": ""}, "data": written.get("data")}
+        different = _first_difference(before, {"recipe": {**asdict(recipe), "about": ""}, "data": data})
         if not different and written.get("operator_sources") != described.get("operator_sources"):
             different = f"the source of the operator '{operator}' differs from what it was there"
         if different:

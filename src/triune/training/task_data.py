@@ -111,7 +111,7 @@ def _load_questions(task: Task, folder: Path | None, rows: int | None, pocket: b
             questions, source = _from_hub(task, split)
         else:
             paths = split_path(task, split, folder)
-            questions = [question for path in paths for question in squad.read_squad(path)]
+            questions = squad.read_squad_files(paths)
             source = " + ".join(str(path.relative_to(folder)) for path in paths)
         cut = split == "train" and rows is not None and rows < len(questions)
         if cut:

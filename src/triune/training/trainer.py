@@ -79,9 +79,11 @@ class PretrainingTrainer(Trainer):
         outputs = model(**inputs)
         loss = outputs.loss
         if num_items_in_batch is not None:
-            # Devices average their gradients, so each counts as often as there are devices.
-            share = (inputs["labels"] != IGNORED).sum() * self.accelerator.num_processes / num_items_in_batch
-            loss = loss * share
+            # Devices average their gradients, so each counts as often as there are devices. The mean over no labels is
+            # no number, and nothing times that is none either: a block of unknown words alone has none.
+            labels = (inputs["labels"] != IGNORED).sum()
+            share = labels * self.accelerator.num_processes / num_items_in_batch.clamp(min=1)
+            loss = torch.where(labels > 0, loss, 0.0) * share
         return (loss, outputs) if return_outputs else loss
 
     def _attention_mask(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor | None:
@@ -98,11 +100,21 @@ class PretrainingTrainer(Trainer):
         Trainer would take the mean over rows, in which a label counts for more where padding leaves few of them.
         """
         masked = self._masked(inputs, self.eval_masking)
+        rows = len(masked["labels"])
+        own = rows - self._repeated(rows)
+        masked["labels"][own:] = IGNORED
         with torch.no_grad(), self.compute_loss_context_manager():
             loss = self.compute_loss(model, masked).detach()
-        rows = len(masked["labels"])
-        labels = (masked["labels"] != IGNORED).sum() / rows
+        labels = (masked["labels"] != IGNORED).sum() / max(own, 1)
         return None, loss.repeat(rows), labels.repeat(rows)
+
+    def _repeated(self, rows: int) -> int:
+        """Of the last batch, rows from the beginning again: all devices get as many, and these are dropped later."""
+        state = self.accelerator.gradient_state
+        if not state.end_of_dataloader or state.remainder <= 0:
+            return 0
+        own = state.remainder - self.accelerator.process_index * rows
+        return rows - min(max(own, 0), rows)
 
     def floating_point_ops(self, inputs: Any) -> int:
         return 0  # the run's own report counts them, once
@@ -127,12 +139,13 @@ class PretrainingTrainer(Trainer):
         return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        if self.recipe.optimizer.schedule == "one-cycle":
+        if self.recipe.optimizer.schedule == "one-cycle" and num_training_steps > 2:  # up and down take three
             self.lr_scheduler = torch.optim.lr_scheduler.OneCycleLR(
                 optimizer or self.optimizer,
                 max_lr=[group["lr"] for group in (optimizer or self.optimizer).param_groups],
                 total_steps=num_training_steps,
-                pct_start=max(float(self.recipe.optimizer.warmup), 1 / num_training_steps),
+                # It counts steps from 0 and divides by those of its first part: of one step that would be none.
+                pct_start=max(float(self.recipe.optimizer.warmup), 2 / num_training_steps),
                 cycle_momentum=False,
             )
             return self.lr_scheduler
