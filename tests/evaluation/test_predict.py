@@ -284,6 +284,18 @@ def test_questions_are_answered_from_their_context(version, others, samples, com
     assert version == "v2.0" or all(one["answer"] for one in found)
 
 
+def test_what_is_read_is_not_written_over(model, samples, command, tmp_path):
+    given = tmp_path / "dev.csv"
+    before = samples.dev.read_text()
+    given.write_text(before)
+    one_line(command("predict", model, given, "--out", given), "is the file that is read")
+    assert given.read_text() == before
+
+
+def test_a_second_text_for_a_model_of_one_is_one_line(model, samples, command):
+    one_line(command("predict", model, samples.dev, "--text2", "label"), "one text a row", "--text2")
+
+
 def test_answers_are_chosen_as_they_were_scored(samples, command, tmp_path):
     short = ["answers.max_answer_tokens=1", "answers.n_best=2", "data.stride=5"]
     result = command(*glue_arguments(samples, tmp_path / "out", *short, task="squad-v1.1"), "--workers", "1")

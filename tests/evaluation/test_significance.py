@@ -368,7 +368,8 @@ def test_models_of_one_task_share_what_is_chance():
 def many_rounds(draw, spreads, effect=0.0, times=2000, level=0.05):
     """How often the last of several models is found to differ from the first, and by a paired t test; three runs each.
 
-    The figures of docs/finetuning.md are those of 200,000 times; for eleven tasks, level=0.05 / 11 and 1 − (1 − r)¹¹.
+    The figures of docs/finetuning.md are those of 200,000 times (of eight models 100,000). For eleven tasks:
+    level=0.05 / 11 and 1 − (1 − r)¹¹.
     """
     p = []
     for _ in range(times):

@@ -181,6 +181,15 @@ def test_a_search_before_the_runs_is_in_the_methods(tmp_path):
     assert row[1] == "tried before these runs: 0.0001, 0.0002"
 
 
+def test_data_of_ones_own_are_not_called_official(tmp_path):
+    for seed in (1, 2):
+        made.task_record(tmp_path / "tasks", "own", "shared", seed, 30, task_title="reviews")
+    read = Reader(html_page(gather([tmp_path])))
+    assert read.row("data")[1] == "own data"
+    assert "Scores on the development set" in read.text
+    assert "scores on GLUE's development sets" not in read.text
+
+
 def test_cross_task_says_that_models_saw_a_part_of_the_rows(tmp_path):
     made.write_results(tmp_path)
     assert (

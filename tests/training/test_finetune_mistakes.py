@@ -83,6 +83,14 @@ def test_scores_of_somebody_else_are_not_replaced(samples, command, tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["scores.json"]
 
 
+def test_a_folder_of_somebody_else_is_not_replaced_by_a_model(samples, command, tmp_path):
+    mine = tmp_path / "out/rte/shared/seed-1/model/mine.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("precious")
+    one_line(command(*glue_arguments(samples, tmp_path / "out", task="rte")), "holds something else")
+    assert mine.read_text() == "precious"
+
+
 def test_a_folder_without_a_model_is_one_line(samples, command, tmp_path):
     (tmp_path / "empty").mkdir()
     arguments = glue_arguments(samples, tmp_path / "out")

@@ -506,6 +506,13 @@ def test_the_identity_of_published_records_stays(monkeypatch):
     assert run_folder.identity_of(recipe, {"train.tokens.bin": "abc"}) != identity
 
 
+def test_a_file_in_the_place_of_a_run_folder(blocks, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(TriuneError, match="is a file, not a folder"):
+        pretrain(tiny(), blocks, tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_a_folder_that_is_no_run(blocks, tmp_path):
     (tmp_path / "mine.txt").write_text("precious")
     with pytest.raises(TriuneError, match="exists and is not a run folder"):

@@ -156,14 +156,19 @@ def predict(
 
     from transformers.utils import logging
 
+    from triune.errors import TriuneError
     from triune.evaluation.predict import Predictor, input_rows
     from triune.files import text_in_place
 
+    if out is not None and out.exists() and source != "-" and Path(source).exists() and out.samefile(source):
+        raise TriuneError(f"--out '{out}' is the file that is read: give another one to write to")
     logging.disable_progress_bar()
     predictor = Predictor(model)
     columns = predictor.columns
     columns[0] = text or columns[0]
     if text2 is not None:
+        if len(predictor.about.get("text", ["", ""])) < 2:  # a model from elsewhere does not say
+            raise TriuneError(f"'{model}' was fine-tuned on one text a row: leave out --text2")
         columns[1:] = [text2]
     rows = input_rows(source, sys.stdin, kind, columns)
     with text_in_place(out) as write:

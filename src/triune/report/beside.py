@@ -56,7 +56,9 @@ def glue_table(records: Sequence[Record], comparisons: Sequence[Comparison]) -> 
         cells = _cells(ours, _primary, comparisons)
         shown.append(name)
         lines.append(Line(task_name(ours), ours[0]["metric_title"], cells, printed))
-    table = _table("Table 1: scores on GLUE's development sets", records, lines)
+    is_glue = any(one["task"] in task_names() for one in records)
+    title = "Table 1: scores on GLUE's development sets" if is_glue else "Scores on the development set"
+    table = _table(title, records, lines)
     _add_mean(table, records, shown)
     table.notes += _score_notes(records, comparisons, len(whole) - len(records))
     return table

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from triune.benchmarks import paper
+from triune.data.tasks import task_names
 from triune.report.tables import Table
 
 Record = dict[str, Any]
@@ -154,6 +155,8 @@ def _text(run: Record, pocket: bool) -> str:
 def _task_data(record: Record, pocket: bool) -> str:
     if pocket:
         return "made-up pocket tasks"
+    if record["task"] not in task_names():
+        return "own data"
     return "part of the official splits" if record["subset"] else "whole official splits"
 
 

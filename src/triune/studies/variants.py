@@ -3,6 +3,7 @@
 Two of them may be one: a variant that is nothing but an operator of the paper is not searched or trained twice.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,8 @@ def operator_recipes(place: Place) -> dict[str, Recipe]:
     for operator in place.labels:
         overrides = [*part.set, *swap_operator(own, operator)]
         overrides += [
-            f"model.operator_settings.{key}={value}" for key, value in part.settings.get(operator, {}).items()
+            f"model.operator_settings.{key}={json.dumps(value)}"  # which is YAML too: nothing stays nothing
+            for key, value in part.settings.get(operator, {}).items()
         ]
         recipes[operator] = load_recipe(part.recipe, overrides)
     return recipes

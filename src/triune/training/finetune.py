@@ -14,7 +14,8 @@ import torch
 
 from triune.data.batches import training_plan
 from triune.data.encoded import Encoded, OnDevice
-from triune.errors import DivergedError
+from triune.errors import DivergedError, TriuneError
+from triune.evaluation.predict import TASK_FILE
 from triune.evaluation.predicting import predict_logits
 from triune.files import write_text
 from triune.presence import MODEL, RECORD
@@ -140,6 +141,8 @@ def _write(
         for name, text in problem.test_files(predict, result).items():
             write_text(out / name, text)
     if job.keep_model:
+        if (out / MODEL).is_dir() and not (out / MODEL / TASK_FILE).is_file():  # not one of ours, which has it
+            raise TriuneError(f"'{out / MODEL}' holds something else: move it away, or choose another --out")
         beside = out / f".{MODEL}"
         shutil.rmtree(beside, ignore_errors=True)
         problem.save(model, beside, result.threshold)

@@ -42,6 +42,8 @@ def open_run(run: Path, recipe: Recipe, data: dict[str, Any]) -> None:
         if different:
             raise TriuneError(f"run folder '{run}' belongs to another run ({different}): choose another --out")
     else:
+        if run.exists() and not run.is_dir():
+            raise TriuneError(f"'{run}' is a file, not a folder: choose another --out")
         if run.exists() and any(not path.name.startswith(".") for path in run.iterdir()):
             raise TriuneError(f"'{run}' exists and is not a run folder: choose another --out")
         started = {"versions": versions(), "started": time.time()}
