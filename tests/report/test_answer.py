@@ -22,22 +22,29 @@ def said(found):
     [
         (
             "standard",
-            "separate weights are shown to do better on 4 of 4 tasks and shared weights on none; none is left",
+            "−30.00 points (not tested). "
+            "By task, separate weights are shown to do better on 4 of 4 tasks and shared weights on none; none is left",
             "standard",
         ),
         (
             "shared",
-            "shared weights are shown to do better on 4 of 4 tasks and separate weights on none; none is left",
+            "+30.00 points (not tested). "
+            "By task, shared weights are shown to do better on 4 of 4 tasks and separate weights on none; none is left",
             "shared",
         ),
-        ("none", "a difference between separate and shared weights is shown on none of 4 tasks, which does", "none"),
+        (
+            "none",
+            "−0.33 points (not tested). "
+            "By task, a difference between separate and shared weights is shown on none of 4 tasks, which does",
+            "none",
+        ),
     ],
 )
 def test_the_answer_is_what_the_tests_support(tmp_path, better, goes_on, leans):
     made.write_tasks(tmp_path, better)
     found = gather([tmp_path])
     once = "Each was pre-trained once, so this is about two models and not yet about two kinds of attention: "
-    assert headline(found).startswith(once + goes_on)
+    assert headline(found).startswith(f"{once}with shared, mean score over 4 tasks {goes_on}")
     tasks = said(found)["Tasks"]
     assert tasks.leans == leans
     assert "over 3 fine-tuning seeds, corrected for 4 (Holm)" in tasks.text
@@ -129,6 +136,39 @@ def test_several_pre_trainings_are_tested(tmp_path, losses, verdict, leans, head
     assert primary.leans == leans
     assert "means of 3 seeds; tested above" in loss.text  # and has no verdict of its own
     assert headline(found) == f"In these runs {headed}"
+
+
+@pytest.mark.parametrize(
+    ("losses", "said_of_it"),
+    [
+        (
+            {"standard": [1.3], "shared": [2.6]},
+            "After 60 % of its tokens standard had reached the loss at which shared",
+        ),
+        (
+            {"standard": [2.6], "shared": [1.3]},
+            "After 60 % of its tokens shared had reached the loss at which standard",
+        ),
+        ({"standard": [1.3, 1.3], "shared": [2.6, 8.9]}, "After 20 to 60 % of its tokens standard had"),
+        ({"standard": [1.3], "shared": [1.6]}, None),  # only at its end
+        ({"standard": [1.3], "shared": [1.3]}, None),
+        ({"standard": [1.3, 8.9], "shared": [8.9, 1.3]}, None),  # now the one, now the other
+    ],
+)
+def test_how_soon_the_better_model_was_there_is_said(tmp_path, losses, said_of_it):
+    """Validation losses of these runs are 7.6, 1.27 and 0 above their last after 20, 60 and 100 % of the tokens."""
+    for operator, values in losses.items():
+        for seed, loss in enumerate(values, start=1):
+            made.write_run(tmp_path / operator / f"seed-{seed}", operator, loss, seed)
+    text = said(gather([tmp_path]))["Pre-training loss"].text
+    assert said_of_it in text if said_of_it else "of its tokens" not in text
+
+
+def test_models_that_saw_different_numbers_of_tokens_are_not_compared_by_them(tmp_path):
+    for operator, loss in (("standard", 1.3), ("shared", 2.6)):
+        made.write_run(tmp_path / operator, operator, loss)
+    rewrite(tmp_path / "shared/summary.json", lambda summary: summary.update(tokens=51_200))
+    assert "of its tokens" not in said(gather([tmp_path]))["Pre-training loss"].text
 
 
 def test_what_the_design_can_show_is_said(tmp_path):
@@ -249,8 +289,36 @@ def test_several_pretrainings_are_what_is_counted(tmp_path):
     assert "over fine-tunings of one pre-training" not in text
 
 
-def test_the_primary_comparison_is_named_where_there_are_several_pretrainings(tmp_path, gathered):
-    assert "Primary comparison" not in said(gathered)
+def test_the_primary_comparison_is_told_and_not_tested_for_one_pretraining_of_each(gathered):
+    """Whoever reads only the headline must not miss the two measures because nothing can be tested on them."""
+    loss, score = "alidation loss +0.300 nats", "ean score over 4 tasks −30.00 points"
+    assert f"with shared, v{loss} and m{score} (not tested). By task, " in headline(gathered)
+    one = said(gathered)["Primary comparison"]
+    assert one.leans == "untested"
+    begins = "Always made, whatever the records show: shared against standard on validation loss and on the mean score."
+    over = "over one pre-training"
+    assert one.text == f"{begins} V{loss}, {over}: not tested. M{score}, {over} (3 fine-tunings): not tested."
+    (table,) = primary_tables(gathered)
+    assert table.rows == [["standard", "1.300", "", "89.50", ""], ["shared", "1.600", "+0.300", "59.50", "−30.00"]]
+    assert f"Mean score over 4 tasks: {over} (3 fine-tunings), not tested." in table.notes
+    assert not any(" p " in note or "±" in note for note in table.notes)
+
+
+def test_where_fine_tunings_are_of_one_pretraining_only_the_loss_is_tested(tmp_path):
+    write_rounds(tmp_path)
+    for operator in ("standard", "shared"):
+        for task in made.TASKS:
+            for seed in (2, 3, 5, 6):
+                (tmp_path / f"tasks/{task}/{operator}/seed-{seed}/record.json").unlink()
+    found = gather([tmp_path])
+    untested = "and a difference in mean score over 3 tasks is not tested (shared −6.25 points). By task, "
+    assert f"lower validation loss (shared +0.313 nats, p 0.004) {untested}" in headline(found)
+    text = said(found)["Primary comparison"].text
+    assert "t tests over pre-trainings, corrected for the two" in text
+    assert "Mean score over 3 tasks −6.25 points, over one pre-training (2 fine-tunings): not tested." in text
+
+
+def test_the_primary_comparison_is_named_where_there_are_several_pretrainings(tmp_path):
     write_rounds(tmp_path)
     one = said(gather([tmp_path]))["Primary comparison"]
     assert "shared against standard on validation loss and on the mean score" in one.text

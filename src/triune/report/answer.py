@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 from triune.evaluation.comparing import REFERENCE, SHARED
 from triune.evaluation.significance import ALPHA, Comparison
 from triune.report.answer_ablations import ablations_statement
-from triune.report.answer_primary import primary, primary_headline, primary_statement
+from triune.report.answer_loss import loss_statement
+from triune.report.answer_primary import primary, primary_headline, primary_statement, untested_headline
 from triune.report.answer_time import time_statement
 from triune.report.gather import Gathered, gather
 from triune.report.scores import signed
@@ -44,16 +44,18 @@ def headline(found: Gathered) -> str:
     if found.waits_for:
         so_far = "".join(f" {one.what}: {pair[1]} {one.effect}." for one in known.measures) if pair and known else ""
         return f"Not answered yet: {found.waits_for} are there, and the tests wait for all of them.{so_far}"
-    if pair is None or not (tested or known):
+    if pair is None or not (tested or (known and known.tested)):
         return (
             "Not answered by these records: they hold no scores of a standard and a shared model with the same seeds."
         )
     tally = tally_of(tested, pair)
-    if known:
+    if known and known.tested:
         return " ".join([primary_headline(known), *([f"By task, {_by_task(tally)}."] if tally.count else [])])
     if not tally.count:
         return f"Not answered by these records. The scores of the two were {tested[0].verdict}."
-    return f"{ONCE} {_by_task(tally)}." if is_of_one_pretraining(tested) else f"In these runs {_by_task(tally)}."
+    if not is_of_one_pretraining(tested):
+        return f"In these runs {_by_task(tally)}."
+    return f"{ONCE} {untested_headline(known)} By task, {_by_task(tally)}." if known else f"{ONCE} {_by_task(tally)}."
 
 
 def _by_task(tally: Tally) -> str:
@@ -84,7 +86,7 @@ def statements(found: Gathered) -> list[Statement]:
         _what_was_run(found),
         *([primary] if primary else []),
         _parameters(found),
-        _loss(found),
+        loss_statement(found),
         _tasks(found),
         _noise(found),
         _transfer(found),
@@ -144,33 +146,6 @@ def _parameters(found: Gathered) -> Statement:
         a, b = (counts[label] for label in pair)
         said.append(f"The models of these runs: {b:,} instead of {a:,} ({100 * (1 - b / a):.2f} % less).")
     return statement("Parameters", said, "table-4", "triune params --json", "fact")
-
-
-def _loss(found: Gathered) -> Statement:
-    """Validation loss after pre-training; seeds that both have are paired."""
-    pair = model_pair(found)
-    runs = found["pretraining"]
-    losses = [{run["seed"]: run["validation_loss"] for run in runs if run["label"] == label} for label in pair or ()]
-    if pair is None or not all(losses):
-        return statement(
-            "Pre-training loss",
-            [],
-            "figure-2",
-            "triune pretrain RECIPE --data BLOCKS --out RUN",
-            models=[run["label"] for run in runs],
-        )
-    seeds = sorted(losses[0].keys() & losses[1].keys())
-    # Seeds that one of them lacks would be in one mean and not in the other.
-    a, b = (mean(one[seed] for seed in seeds) if seeds else mean(one.values()) for one in losses)
-    difference = f"{'+' if b > a else '−'}{abs(b - a):.3f}"
-    said = f"Validation loss {b:.3f} nats with {pair[1]}, {a:.3f} with {pair[0]} ({difference})"
-    if len(seeds) > 1:
-        tested = "not tested yet" if found.waits_for else "tested above"
-        return Statement("Pre-training loss", f"{said}, means of {len(seeds)} seeds; {tested}.", "figure-2", "fact")
-    what = "One pre-training run of each"
-    if max(map(len, losses)) > 1:
-        what = f"Of seed {seeds[0]}, the only one of both" if seeds else "Means of different seeds"
-    return Statement("Pre-training loss", f"{said}. {what}: no significance can be told.", "figure-2", UNTESTED)
 
 
 def _tasks(found: Gathered) -> Statement:

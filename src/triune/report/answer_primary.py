@@ -36,11 +36,22 @@ class Measure:
     remark: str = ""  # what the mean alone would hide
 
     @property
+    def tested(self) -> bool:
+        """A single pre-training of each gives a difference and no test of it."""
+        return self.difference.p is not None
+
+    @property
     def ahead(self) -> str | None:
         """Whether separate or shared weights are shown to do better."""
         if self.p >= ALPHA:
             return None
         return "shared" if (self.difference.effect > 0) == self.more_is_better else "standard"
+
+    @property
+    def verdict(self) -> str:
+        if not self.tested:
+            return "not tested"
+        return f"{'a' if self.ahead else 'no'} difference is shown (p {p_value(self.p)})"
 
     def figure(self, value: float, sign: str = "+") -> str:
         return f"{value:{sign}.{self.digits}f}".replace("-", "−")
@@ -64,11 +75,16 @@ class Primary:
     pair: tuple[str, str]
     measures: list[Measure]
 
+    @property
+    def tested(self) -> bool:
+        return any(one.tested for one in self.measures)
+
 
 def primary(found: Gathered) -> Primary | None:
     """Shared against standard, on validation loss and on the mean score, each over pre-trainings.
 
-    None where there are not several of both: of single models nothing follows for the kinds that they are of.
+    Where there is one of each, the differences are told and not tested: of single models nothing follows for the kinds
+    that they are of.
     """
     pair = model_pair(found)
     if pair is None:
@@ -87,20 +103,23 @@ def primary_statement(found: Gathered) -> Statement | None:
         return None
     text = (
         f"Always made, whatever the records show: {known.pair[1]} against {known.pair[0]} on validation loss and on "
-        "the mean score, t tests over pre-trainings, corrected for the two (Holm; intervals are not); all other "
-        "comparisons are secondary."
+        "the mean score"
     )
+    if known.tested or found.waits_for:
+        text += ", t tests over pre-trainings, corrected for the two (Holm; intervals are not); all other comparisons "
+        text += "are secondary"
+    text += "."
     if found.waits_for:
         text += f" So far, not tested yet ({found.waits_for}):"
     for one in known.measures:
-        verdict = "a difference is shown" if one.ahead else "no difference is shown"
-        tested = "" if found.waits_for else f"{one.interval}, over {one.over}: {verdict} (p {p_value(one.p)})"
+        tested = "" if found.waits_for else f"{one.interval}, over {one.over}: {one.verdict}"
         text += f" {one.what} {one.effect}{tested}.{one.remark and f' {one.remark}'}"
     if len(known.measures) == 1:
-        text += " Of the other one these records do not hold several pre-trainings of both."
+        text += " The other one is not in these records for both of them."
     ahead = {one.ahead for one in known.measures if one.ahead is not None}
     leans = "both" if len(ahead) > 1 else next(iter(ahead), "none")
-    return Statement("Primary comparison", text, "table-1", UNTESTED if found.waits_for else leans)
+    untested = found.waits_for or not known.tested
+    return Statement("Primary comparison", text, "table-1", UNTESTED if untested else leans)
 
 
 def primary_headline(known: Primary) -> str:
@@ -109,13 +128,21 @@ def primary_headline(known: Primary) -> str:
     for one in known.measures:
         name = one.what[0].lower() + one.what[1:]
         figures = f"{known.pair[1]} {one.effect}, p {p_value(one.p)}"
-        if one.ahead is None:
+        if not one.tested:
+            said.append(f"a difference in {name} is not tested ({known.pair[1]} {one.effect})")
+        elif one.ahead is None:
             said.append(f"no difference in {name} is shown ({figures})")
         else:
             who = "separate" if one.ahead == "standard" else "shared"
             more = "higher" if one.more_is_better else "lower"
             said.append(f"{who} weights are shown to reach a {more} {name} ({figures})")
     return f"In these runs {' and '.join(said)}."
+
+
+def untested_headline(known: Primary) -> str:
+    """What one model of each kind reached: no more than that, and said before what the tasks' own tests do not show."""
+    said = " and ".join(f"{one.what[0].lower()}{one.what[1:]} {one.effect}" for one in known.measures)
+    return f"with {known.pair[1]}, {said} (not tested)."
 
 
 def primary_tables(found: Gathered) -> list[Table]:
@@ -132,17 +159,20 @@ def primary_tables(found: Gathered) -> list[Table]:
             table.sources[number, len(table.columns)] = files_of(own)
             row += _cells(one, label, known.pair[0])
         table.columns += [f"{one.what}, {one.unit}", f"− {known.pair[0]}"]
-        if found.waits_for is None:
+        if found.waits_for is None and one.tested:
             table.notes.append(
                 f"{one.what}: {known.pair[1]} − {known.pair[0]} {one.effect}{one.interval}, p {p_value(one.p)} after "
                 f"Holm's method for both measures; by pre-training {one.by_pretraining(known.pair)}."
             )
+        elif found.waits_for is None:
+            table.notes.append(f"{one.what}: over {one.over}, not tested.")
         if one.remark:
             table.notes.append(one.remark)
+    values = "Mean ± standard deviation over pre-trainings; each" if known.tested else "Each pre-training"
+    about = " A test of the mean score is about these development sets: how it would be on others is not in it."
     table.notes.insert(
         0,
-        "Mean ± standard deviation over pre-trainings; each counts once, with the mean of its fine-tunings. WNLI is in "
-        "no mean. A test of the mean score is about these development sets: how it would be on others is not in it.",
+        f"{values} counts once, with the mean of its fine-tunings. WNLI is in no mean.{about if known.tested else ''}",
     )
     return [table]
 
@@ -152,7 +182,8 @@ def _cells(measure: Measure, label: str, reference: str) -> list[str]:
         return ["–", "–"]
     values, base = measure.values[label], mean(measure.values[reference])
     difference = "" if label == reference else measure.figure(mean(values) - base)
-    return [f"{measure.figure(mean(values), '')} ± {measure.figure(stdev(values), '')}", difference]
+    spread = f" ± {measure.figure(stdev(values), '')}" if len(values) > 1 else ""
+    return [f"{measure.figure(mean(values), '')}{spread}", difference]
 
 
 def _loss(found: Gathered, pair: tuple[str, str]) -> Measure | None:
@@ -164,7 +195,7 @@ def _loss(found: Gathered, pair: tuple[str, str]) -> Measure | None:
     seeds = sorted(losses[pair[0]].keys() & losses[pair[1]].keys())
     values = {label: [its[seed] for seed in seeds] for label, its in losses.items() if its.keys() >= set(seeds)}
     used = [run for run in found["pretraining"] if run["label"] in values and run["seed"] in seeds]
-    return _measure("Validation loss", "nats", 3, False, f"{len(seeds)} pre-trainings", values, used, pair)
+    return _measure("Validation loss", "nats", 3, False, _pretrainings(len(seeds)), values, used, pair)
 
 
 def _score(found: Gathered, pair: tuple[str, str]) -> Measure | None:
@@ -191,7 +222,7 @@ def _score(found: Gathered, pair: tuple[str, str]) -> Measure | None:
         if its.keys() >= set(seeds) and (label in pair or groups(label) == of_pair)
     }
     values = {label: scores.mean(axis=0).tolist() for label, scores in by_task.items()}
-    over = f"{len(set(of_pair))} pre-trainings ({len(seeds)} fine-tunings)"
+    over = f"{_pretrainings(len(set(of_pair)))} ({len(seeds)} fine-tuning{'' if len(seeds) == 1 else 's'})"
     what = f"Mean score over {len(tasks)} task{'' if len(tasks) == 1 else 's'}"
     used = [its[seed][task] for label, its in whole.items() if label in values for seed in seeds for task in tasks]
     measure = _measure(what, "points", 2, True, over, values, used, pair)
@@ -199,6 +230,10 @@ def _score(found: Gathered, pair: tuple[str, str]) -> Measure | None:
         titles = [task_name([one for one in used if one["task"] == task]) for task in tasks]
         measure.remark = _hangs_on(titles, by_task[pair[1]] - by_task[pair[0]], measure)
     return measure
+
+
+def _pretrainings(number: int) -> str:
+    return f"{number} pre-trainings" if number > 1 else "one pre-training"
 
 
 def _by_pretraining(records: Sequence[Record], groups: Sequence[int]) -> list[float]:
@@ -218,10 +253,10 @@ def _hangs_on(titles: Sequence[str], differences: np.ndarray, measure: Measure) 
     left = without[most].mean()
     if left * differences.mean() >= 0:
         return ""
-    each = ", ".join(map(measure.figure, without[most]))
+    each = f"by pre-training {', '.join(map(measure.figure, without[most]))}; " if without.shape[1] > 1 else ""
     return (
         f"The sign of that difference hangs on one task: without {titles[most]} it is {measure.figure(left)} "
-        f"{measure.unit} (by pre-training {each}; seen afterwards, not tested)."
+        f"{measure.unit} ({each}seen afterwards, not tested)."
     )
 
 
@@ -242,9 +277,9 @@ def _measure(
     records: list[Record],
     pair: tuple[str, str],
 ) -> Measure | None:
-    """None for fewer than two pre-trainings. How much is chance is taken from all models."""
+    """None for no pre-training that both have. How much is chance is taken from all models."""
     a, b = pair
-    if len(values[a]) < 2:
+    if not values[a]:
         return None
     others = [b, *(label for label in values if label not in pair)]
     differences = np.array([values[label] for label in others]) - np.array(values[a])
