@@ -248,6 +248,14 @@ def test_fold_takes_the_folder_of_a_run(triune, tmp_path):
     assert "neither config.json nor model/config.json" in result.stderr
 
 
+def test_a_folder_that_python_takes_for_a_module_is_no_plugin(triune, tmp_path, monkeypatch):
+    (tmp_path / "my_operators").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    result = triune("--plugin", "my_operators", "operators")
+    assert result.returncode == 2
+    assert "'my_operators' is a folder: give the Python file in it" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -273,6 +281,7 @@ def test_fold_takes_the_folder_of_a_run(triune, tmp_path):
         (["params", "--config", "{tmp}/empty"], "config.json"),
         (["--plugin", "nowhere.py", "operators"], "'nowhere.py' does not exist"),
         (["--plugin", "no_such_module", "operators"], "No module named 'no_such_module'"),
+        (["--plugin", "{tmp}/empty", "operators"], "is a folder: give the Python file in it"),
         (["fold", "{tmp}/nowhere", "{tmp}/out"], "there is no model folder"),
         (["fold", "{tmp}/bert", "{tmp}"], "exists already"),
         (["fold", "{tmp}/bert", "{tmp}/out"], "type 'bert'"),

@@ -193,7 +193,8 @@ def test_a_full_standard_output_is_one_line(verb, unbuffered, model, samples):
 
 
 def test_an_unknown_kind_is_one_line(model, command):
-    one_line(command("predict", model, "-", "--kind", "xml", stdin="x"), "unknown kind of table 'xml'")
+    one_line(command("predict", model, "-", "--kind", "xml", stdin="x"), "unknown kind 'xml'")
+    one_line(command("predict", model, "-", "--kind", "line", stdin="x"), "did you mean 'lines'?")
 
 
 def test_a_model_that_was_not_fine_tuned_is_one_line(samples, command):

@@ -168,6 +168,16 @@ def test_predictions_that_are_missing_are_made_again(samples, command, tmp_path)
     assert gone.read_text() == before
 
 
+def test_scores_that_cannot_be_written_are_shown(samples, command, tmp_path):
+    assert command(*glue_arguments(samples, tmp_path / "out"), "--workers", "1").returncode == 0
+    (tmp_path / "out/scores.json").unlink()
+    (tmp_path / "out/scores.json").mkdir()
+    result = command("compare", tmp_path / "out")
+    assert result.returncode == 2
+    assert "cannot write" in result.stderr
+    assert "RTE" in result.stdout
+
+
 def test_renamed_classes_are_another_task(samples, command, tmp_path):
     """The numbers of the classes stay the same, what the model answers does not."""
     for name in ("train", "dev"):

@@ -89,6 +89,7 @@ def test_a_folder_of_somebody_else_is_not_replaced_by_a_model(samples, command, 
     mine.write_text("precious")
     one_line(command(*glue_arguments(samples, tmp_path / "out", task="rte")), "holds something else")
     assert mine.read_text() == "precious"
+    assert not list((tmp_path / "out").rglob("record.json"))  # said before the training, not after it
 
 
 def test_a_folder_without_a_model_is_one_line(samples, command, tmp_path):
@@ -170,6 +171,13 @@ def test_ones_own_data_needs_all_options(missing, samples, command, tmp_path):
     arguments = own_arguments(samples, tmp_path / "out")
     at = arguments.index(missing)
     one_line(command(*arguments[:at], *arguments[at + 2 :]), "--train, --dev, --text and --label")
+    assert not (tmp_path / "out").exists()
+
+
+def test_training_and_scoring_on_one_file_is_one_line(samples, command, tmp_path):
+    (tmp_path / "same.csv").symlink_to(samples.train)
+    arguments = replaced(own_arguments(samples, tmp_path / "out"), dev=tmp_path / "same.csv")
+    one_line(command(*arguments), "same.csv' is both --train and --dev")
     assert not (tmp_path / "out").exists()
 
 
@@ -341,7 +349,7 @@ def test_the_fuzzed_call_does_train(fuzzed, monkeypatch):
 
 def test_a_quoted_text_with_line_ends_is_one_row(samples, command, tmp_path):
     rows = [["text", "label"], ["the cat,\nthe dog", "x"], ['the "song"', "y"]] * 1
-    train = write_csv(tmp_path / "train.csv", [*rows, *rows[1:] * 3])
-    result = command(*replaced(own_arguments(samples, tmp_path / "out"), train=train, dev=train))
+    train, dev = (write_csv(tmp_path / f"{name}.csv", [*rows, *rows[1:] * 3]) for name in ("train", "dev"))
+    result = command(*replaced(own_arguments(samples, tmp_path / "out"), train=train, dev=dev))
     assert result.returncode == 0, result.stderr
     assert json.loads((tmp_path / "out/own/shared/seed-1/record.json").read_text())["dev_rows"] == 8

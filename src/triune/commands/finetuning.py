@@ -233,12 +233,12 @@ def _show_scores(out: Path, reference: str | None, mean: str | None) -> None:
 
     records = read_records(out)
     comparisons = compare_records(out, records, reference)
-    path = write_scores(out, records, comparisons)
     tables = score_tables(records, comparisons)
     if mean is not None:
         from triune.report.means import mean_table
 
         tables.insert(1, mean_table(records, mean))
+    show(tables)  # first: they are seen where they cannot be written
+    path = write_scores(out, records, comparisons)
     write_text(out / SCORES_TABLE, "\n".join(table.to_markdown() for table in tables))
-    show(tables)
     print(f"written: {path} and {out / SCORES_TABLE}")

@@ -11,9 +11,9 @@ import torch
 
 from triune.data.encoded import encode_pairs, from_lists
 from triune.data.squad import Question
-from triune.data.tables import iter_rows
+from triune.data.tables import KINDS, iter_rows
 from triune.data.windows import windows
-from triune.errors import TriuneError
+from triune.errors import TriuneError, did_you_mean, shown
 from triune.evaluation.predicting import predict_logits
 from triune.evaluation.spans import best_answers, predictions
 from triune.models.heads import TriuneForQuestionAnswering, TriuneForSequenceClassification
@@ -102,6 +102,9 @@ class Predictor:
 def input_rows(source: str, stream: IO[Any], kind: str | None, columns: list[str]) -> Iterator[Row]:
     """Rows of a table, or lines of plain text (.txt, or a stream of no other kind); `-` is the stream."""
     path = None if source == "-" else Path(source)
+    kind = kind.lower().removeprefix(".") if kind else None
+    if kind is not None and kind not in (known := ["lines", *(suffix[1:] for suffix in KINDS)]):
+        raise TriuneError(f"unknown kind '{shown(kind)}'{did_you_mean(kind, known)}")
     if kind == "lines" or (kind is None and (path is None or path.suffix == ".txt")):
         if len(columns) != 1:
             raise TriuneError(

@@ -156,13 +156,18 @@ def load_plugin(where: str) -> None:
     is_file = where.endswith(".py")
     if is_file and not Path(where).is_file():
         raise TriuneError(f"plugin file '{where}' does not exist")
-    if not is_file and Path(where).exists() and not Path(where).is_dir():
+    if not is_file and Path(where).is_file():
         raise TriuneError(f"plugin '{where}' is not a Python file: its name must end in .py")
+    is_folder = f"plugin '{where}' is a folder: give the Python file in it that registers operators"
+    if not is_file and Path(where).is_dir() and not all(part.isidentifier() for part in where.split(".")):
+        raise TriuneError(is_folder)
     try:
         if is_file:
             _import_file(Path(where))
         else:
-            importlib.import_module(where)
+            module = importlib.import_module(where)
+            if getattr(module, "__file__", None) is None:  # Python takes any folder for a module without code
+                raise TriuneError(is_folder)
     except TriuneError:
         raise
     except Exception as error:

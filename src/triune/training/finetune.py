@@ -96,6 +96,11 @@ def finetune(job: Job, problem: Problem, recipe: FinetuneRecipe, out: Path, devi
     return record
 
 
+def refuse_others_model(out: Path) -> None:
+    if (out / MODEL).is_dir() and not (out / MODEL / TASK_FILE).is_file():  # not one of ours, which has it
+        raise TriuneError(f"'{out / MODEL}' holds something else: move it away, or choose another --out")
+
+
 def _logits(model: Any, split: Encoded, problem: Problem, recipe: FinetuneRecipe, device: torch.device) -> Any:
     half = recipe.training.precision == "bfloat16"
     return predict_logits(model, split, problem.kind, problem.pad_id, problem.max_length, device, half)
@@ -141,8 +146,7 @@ def _write(
         for name, text in problem.test_files(predict, result).items():
             write_text(out / name, text)
     if job.keep_model:
-        if (out / MODEL).is_dir() and not (out / MODEL / TASK_FILE).is_file():  # not one of ours, which has it
-            raise TriuneError(f"'{out / MODEL}' holds something else: move it away, or choose another --out")
+        refuse_others_model(out)
         beside = out / f".{MODEL}"
         shutil.rmtree(beside, ignore_errors=True)
         problem.save(model, beside, result.threshold)

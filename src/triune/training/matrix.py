@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 from triune.cells import LOCAL, Cell, Engine, Record, finished, run_missing, worker_device, write_record
@@ -16,7 +17,7 @@ from triune.kernels import dispatch
 from triune.models.locate import Location, locate_model
 from triune.operators import with_operator_sources
 from triune.presence import MODEL, RECORD
-from triune.training.finetune import Job, finetune
+from triune.training.finetune import Job, finetune, refuse_others_model
 from triune.training.finetune_recipe import FinetuneRecipe, finetune_recipe_from_dict
 from triune.training.task_data import TaskData, load, problem_for
 
@@ -87,6 +88,9 @@ def run_matrix(matrix: Matrix, done: Callable[[Cell, Record, bool], object]) -> 
     for name in matrix.tasks:
         dispatch.choose(matrix.recipe_of(name).training.attention)  # mistakes are found first: here, then in the data
     hashes = {name: load(data).sha256 for name, data in matrix.tasks.items()}
+    for name, label, seed in product(matrix.tasks, matrix.models, matrix.seeds):
+        if matrix.keeps(name, seed):
+            refuse_others_model(matrix.out / name / label / f"seed-{seed}")  # now, and not after the training
     in_turn = matrix.engine.budget is not None
     of = _cell_count(matrix) if in_turn else None
     ready: list[Cell] = []
