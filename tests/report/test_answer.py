@@ -6,9 +6,10 @@ from tests.report import made
 from triune.errors import TriuneError
 from triune.evaluation.significance import holm
 from triune.report.answer import headline, short_answer, statements
-from triune.report.answer_primary import primary, primary_tables
+from triune.report.answer_primary import primary_tables
 from triune.report.gather import gather
 from triune.report.noise import noise_comparisons
+from triune.report.primary import primary
 from triune.report.sections import sections
 from triune.studies.reproduce import _report
 
@@ -22,19 +23,19 @@ def said(found):
     [
         (
             "standard",
-            "−30.00 points (not tested). "
+            "−30.00 points. "
             "By task, separate weights are shown to do better on 4 of 4 tasks and shared weights on none; none is left",
             "standard",
         ),
         (
             "shared",
-            "+30.00 points (not tested). "
+            "+30.00 points. "
             "By task, shared weights are shown to do better on 4 of 4 tasks and separate weights on none; none is left",
             "shared",
         ),
         (
             "none",
-            "−0.33 points (not tested). "
+            "−0.33 points. "
             "By task, a difference between separate and shared weights is shown on none of 4 tasks, which does",
             "none",
         ),
@@ -43,12 +44,12 @@ def said(found):
 def test_the_answer_is_what_the_tests_support(tmp_path, better, goes_on, leans):
     made.write_tasks(tmp_path, better)
     found = gather([tmp_path])
-    once = "Each was pre-trained once, so this is about two models and not yet about two kinds of attention: "
-    assert headline(found).startswith(f"{once}with shared, mean score over 4 tasks {goes_on}")
+    once = "One pre-training of each is compared, so this is about two models and not yet about two kinds of attention."
+    assert headline(found).startswith(f"{once} shared − standard (not tested): mean score over 4 tasks {goes_on}")
     tasks = said(found)["Tasks"]
     assert tasks.leans == leans
     assert "over 3 fine-tuning seeds, corrected for 4 (Holm)" in tasks.text
-    assert "Each was pre-trained once: this is about these two pre-trained models" in tasks.text
+    assert "One pre-training of each: this is about these two pre-trained models" in tasks.text
 
 
 def test_it_may_depend_on_the_task(tmp_path):
@@ -65,7 +66,8 @@ def test_it_may_depend_on_the_task(tmp_path):
 def test_of_one_run_each_nothing_is_said_to_be_shown(tmp_path):
     made.write_tasks(tmp_path, "standard", seeds=(1,))
     found = gather([tmp_path])
-    assert headline(found) == "Not answered by these records. The scores of the two were not tested: one run of each."
+    begins = "Not answered by these records. The scores of the two were not tested: one run of each."
+    assert headline(found) == f"{begins} shared − standard (not tested): mean score over 4 tasks −30.00 points."
     tasks = said(found)["Tasks"]
     assert tasks.text.startswith("4 tasks with scores of both: not tested: one run of each. The largest difference")
     assert "[" not in tasks.text  # nor has it an interval
@@ -164,11 +166,76 @@ def test_how_soon_the_better_model_was_there_is_said(tmp_path, losses, said_of_i
     assert said_of_it in text if said_of_it else "of its tokens" not in text
 
 
-def test_models_that_saw_different_numbers_of_tokens_are_not_compared_by_them(tmp_path):
+@pytest.mark.parametrize(
+    ("file", "change", "how"),
+    [
+        ("summary.json", lambda it: it.update(tokens=51_200), "after unlike numbers of tokens"),
+        ("run.json", lambda it: it["data"].update({"valid.tokens.bin": "other"}), "of unlike texts"),
+        ("run.json", lambda it: it["recipe"]["training"].update(evaluate_blocks=3), "of unlike texts"),
+    ],
+)
+def test_losses_that_cannot_be_set_side_by_side_are_said_to_be_so(tmp_path, file, change, how):
+    made.write_tasks(tmp_path / "tasks")
     for operator, loss in (("standard", 1.3), ("shared", 2.6)):
         made.write_run(tmp_path / operator, operator, loss)
-    rewrite(tmp_path / "shared/summary.json", lambda summary: summary.update(tokens=51_200))
-    assert "of its tokens" not in said(gather([tmp_path]))["Pre-training loss"].text
+    found = gather([tmp_path])
+    assert "unlike" not in headline(found) + said(found)["Primary comparison"].text
+    rewrite(tmp_path / "shared" / file, change)
+    found = gather([tmp_path])
+    text = said(found)["Pre-training loss"].text
+    assert "of its tokens" not in text
+    assert text.endswith(f" The two are {how}.")
+    assert f"validation loss ({how}) +1.300 nats" in headline(found)
+    assert f"Validation loss ({how}) +1.300 nats" in said(found)["Primary comparison"].text
+
+
+def test_the_start_of_two_curves_may_have_no_loss(tmp_path):
+    for operator, loss in (("standard", 1.3), ("shared", 2.6)):
+        made.write_run(tmp_path / operator, operator, loss)
+        metrics = tmp_path / operator / "metrics.jsonl"
+        metrics.write_text('{"step": 0, "tokens": 0, "validation_loss": null}\n' + metrics.read_text())
+    assert "After 60 % of its tokens standard" in said(gather([tmp_path]))["Pre-training loss"].text
+
+
+def test_equal_losses_have_one_sign(tmp_path):
+    for operator in ("standard", "shared"):
+        made.write_run(tmp_path / operator, operator, 1.3)
+    statements = said(gather([tmp_path]))
+    assert "(+0.000)" in statements["Pre-training loss"].text
+    assert "Validation loss +0.000 nats" in statements["Primary comparison"].text
+
+
+def test_pretrainings_of_different_seeds_are_no_pair(tmp_path):
+    made.write_tasks(tmp_path / "tasks")
+    for seed, (operator, loss) in enumerate((("standard", 1.3), ("shared", 2.6)), start=1):
+        made.write_run(tmp_path / operator, operator, loss, seed)
+    text = said(gather([tmp_path]))["Primary comparison"].text
+    assert "Mean score over 4 tasks" in text
+    assert text.endswith("The other one is not in these records for the same seeds of both.")
+
+
+def test_one_more_pretraining_of_one_of_them_is_no_second_pair(tmp_path):
+    made.write_tasks(tmp_path / "tasks")
+    for operator, seed in (("standard", 1), ("shared", 1), ("shared", 2)):
+        made.write_run(tmp_path / f"{operator}/seed-{seed}", operator, 1.3, seed)
+    assert headline(gather([tmp_path])).startswith("One pre-training of each is compared, so this is about two models")
+
+
+def test_where_it_is_not_known_what_models_are_of_no_mean_is_told(tmp_path):
+    made.write_tasks(tmp_path)
+    for path in tmp_path.rglob("record.json"):
+        rewrite(path, lambda record: record.pop("model_sha256"))
+    found = gather([tmp_path])
+    assert primary(found) is None
+    assert "not known" in headline(found)
+
+
+def test_a_plan_of_one_pretraining_each_announces_no_test(tmp_path):
+    write_rounds(tmp_path, finetunings=3, pretrainings=1)
+    planned(tmp_path, pretraining_seeds=1, finetuning_seeds=4)
+    text = said(gather([tmp_path]))["Primary comparison"].text
+    assert "t tests" not in text
+    assert "So far, not tested (18 of 24 planned fine-tunings): Validation loss" in text
 
 
 def test_what_the_design_can_show_is_said(tmp_path):
@@ -292,12 +359,15 @@ def test_several_pretrainings_are_what_is_counted(tmp_path):
 def test_the_primary_comparison_is_told_and_not_tested_for_one_pretraining_of_each(gathered):
     """Whoever reads only the headline must not miss the two measures because nothing can be tested on them."""
     loss, score = "alidation loss +0.300 nats", "ean score over 4 tasks −30.00 points"
-    assert f"with shared, v{loss} and m{score} (not tested). By task, " in headline(gathered)
+    assert f". shared − standard (not tested): v{loss}, m{score}. By task, " in headline(gathered)
     one = said(gathered)["Primary comparison"]
     assert one.leans == "untested"
     begins = "Always made, whatever the records show: shared against standard on validation loss and on the mean score."
     over = "over one pre-training"
-    assert one.text == f"{begins} V{loss}, {over}: not tested. M{score}, {over} (3 fine-tunings): not tested."
+    told = f"V{loss}, {over}: not tested. M{score}, {over} (3 fine-tunings): not tested."
+    each = "By fine-tuning −30.00, −30.50, −29.50."
+    assert one.text == f"{begins} {told} {each}"
+    assert each in primary_tables(gathered)[0].notes
     (table,) = primary_tables(gathered)
     assert table.rows == [["standard", "1.300", "", "89.50", ""], ["shared", "1.600", "+0.300", "59.50", "−30.00"]]
     assert f"Mean score over 4 tasks: {over} (3 fine-tunings), not tested." in table.notes
@@ -311,8 +381,9 @@ def test_where_fine_tunings_are_of_one_pretraining_only_the_loss_is_tested(tmp_p
             for seed in (2, 3, 5, 6):
                 (tmp_path / f"tasks/{task}/{operator}/seed-{seed}/record.json").unlink()
     found = gather([tmp_path])
-    untested = "and a difference in mean score over 3 tasks is not tested (shared −6.25 points). By task, "
+    untested = "and a difference in mean score over 3 tasks is not tested (shared −6.25 points)"
     assert f"lower validation loss (shared +0.313 nats, p 0.004) {untested}" in headline(found)
+    assert "By task, over fine-tunings of one pre-training of each, a difference" in headline(found)
     text = said(found)["Primary comparison"].text
     assert "t tests over pre-trainings, corrected for the two" in text
     assert "Mean score over 3 tasks −6.25 points, over one pre-training (2 fine-tunings): not tested." in text

@@ -313,8 +313,8 @@ def test_hostile_texts_are_texts_in_markdown_and_cards(hostile, tmp_path):
 
 def test_markdown_has_the_same_tables(gathered):
     text = markdown_page(gathered)
-    assert text.startswith("# Does self-attention need separate weights?\n\n**Each was pre-trained once, so")
-    assert "two kinds of attention: with shared, validation loss +0.300 nats and mean score" in text
+    assert text.startswith("# Does self-attention need separate weights?\n\n**One pre-training of each")
+    assert "two kinds of attention. shared − standard (not tested): validation loss +0.300 nats, mean score" in text
     assert "| MRPC (pocket) | accuracy | 89.50 ± 0.50 | 87.27 | 59.50 ± 0.50 ▼ | 88.14 |" in text
     for heading in ("## Figure 2", "## Table 1", "## Table 6", "## Figure 3", "## Looking inside", "## Methods"):
         assert heading in text

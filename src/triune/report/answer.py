@@ -8,9 +8,10 @@ from triune.evaluation.comparing import REFERENCE, SHARED
 from triune.evaluation.significance import ALPHA, Comparison
 from triune.report.answer_ablations import ablations_statement
 from triune.report.answer_loss import loss_statement
-from triune.report.answer_primary import primary, primary_headline, primary_statement, untested_headline
+from triune.report.answer_primary import primary_headline, primary_statement, untested_headline
 from triune.report.answer_time import time_statement
 from triune.report.gather import Gathered, gather
+from triune.report.primary import primary
 from triune.report.scores import signed
 from triune.report.statement import (
     UNTESTED,
@@ -28,8 +29,8 @@ from triune.report.statement import (
 Record = dict[str, Any]
 
 QUESTION = "Does self-attention need separate weights?"
-ONCE = "Each was pre-trained once, so this is about two models and not yet about two kinds of attention:"
-OF_TWO_MODELS = "Each was pre-trained once: this is about these two pre-trained models, not yet about the two kinds."
+ONCE = "One pre-training of each is compared, so this is about two models and not yet about two kinds of attention"
+OF_TWO_MODELS = "One pre-training of each: this is about these two pre-trained models, not yet about the two kinds."
 
 
 def short_answer(roots: Sequence[Path], found: Gathered | None = None) -> list[str]:
@@ -49,13 +50,19 @@ def headline(found: Gathered) -> str:
             "Not answered by these records: they hold no scores of a standard and a shared model with the same seeds."
         )
     tally = tally_of(tested, pair)
+    once = is_of_one_pretraining(tested)
+    by_task = f"By task{', over fine-tunings of one pre-training of each' if once else ''}, {_by_task(tally)}."
     if known and known.tested:
-        return " ".join([primary_headline(known), *([f"By task, {_by_task(tally)}."] if tally.count else [])])
+        return " ".join([primary_headline(known), *([by_task] if tally.count else [])])
+    differences = [untested_headline(known)] if known else []
     if not tally.count:
-        return f"Not answered by these records. The scores of the two were {tested[0].verdict}."
-    if not is_of_one_pretraining(tested):
+        scores = f"The scores of the two were {tested[0].verdict}."
+        return " ".join(["Not answered by these records.", scores, *differences])
+    if not once:
         return f"In these runs {_by_task(tally)}."
-    return f"{ONCE} {untested_headline(known)} By task, {_by_task(tally)}." if known else f"{ONCE} {_by_task(tally)}."
+    return (
+        " ".join([f"{ONCE}.", *differences, f"By task, {_by_task(tally)}."]) if known else f"{ONCE}: {_by_task(tally)}."
+    )
 
 
 def _by_task(tally: Tally) -> str:
@@ -81,10 +88,10 @@ def _by_task(tally: Tally) -> str:
 
 
 def statements(found: Gathered) -> list[Statement]:
-    primary = primary_statement(found)
+    first = primary_statement(found)
     return [
         _what_was_run(found),
-        *([primary] if primary else []),
+        *([first] if first else []),
         _parameters(found),
         loss_statement(found),
         _tasks(found),

@@ -4,6 +4,7 @@ from statistics import mean
 from typing import Any
 
 from triune.report.gather import Gathered
+from triune.report.pretraining import unlike
 from triune.report.statement import UNTESTED, Statement, model_pair, statement
 
 Record = dict[str, Any]
@@ -25,9 +26,11 @@ def loss_statement(found: Gathered) -> Statement:
     seeds = sorted(of_pair[0].keys() & of_pair[1].keys())
     # Seeds that one of them lacks would be in one mean and not in the other.
     a, b = (mean(its[seed]["validation_loss"] for seed in seeds or its) for its in of_pair)
-    difference = f"{'+' if b > a else '−'}{abs(b - a):.3f}"
+    difference = f"{'+' if b >= a else '−'}{abs(b - a):.3f}"
     said = f"Validation loss {b:.3f} nats with {pair[1]}, {a:.3f} with {pair[0]} ({difference})"
-    sooner = _sooner(pair, [(of_pair[0][seed], of_pair[1][seed]) for seed in seeds])
+    rounds = [(of_pair[0][seed], of_pair[1][seed]) for seed in seeds]
+    how = unlike([run for both in rounds for run in both] or [run for its in of_pair for run in its.values()])
+    sooner = f" The two are {how}." if how else _sooner(pair, rounds)
     if len(seeds) > 1:
         tested = "not tested yet" if found.waits_for else "tested above"
         return Statement(
@@ -42,16 +45,17 @@ def loss_statement(found: Gathered) -> Statement:
 def _sooner(pair: tuple[str, str], rounds: list[tuple[Record, Record]]) -> str:
     """How much of its tokens the better one needed for the loss that the other one ended with.
 
-    Said where one is better in every round, after as many tokens of both: a faster step has that much to win back.
+    Said where one is better in every round: a faster step has that much to win back.
     """
     ahead = {int(b["validation_loss"] < a["validation_loss"]) for a, b in rounds}
-    if len(ahead) != 1 or any(a["tokens"] != b["tokens"] for a, b in rounds):
+    if len(ahead) != 1:
         return ""
     (better,) = ahead
     shares = []
     for one in rounds:
         end = one[1 - better]["validation_loss"]
-        reached = (row["tokens"] for row in one[better]["metrics"] if row.get("validation_loss", end + 1) <= end)
+        losses = ((row["tokens"], row.get("validation_loss")) for row in one[better]["metrics"])
+        reached = (tokens for tokens, loss in losses if loss is not None and loss <= end)
         shares.append(round(100 * next(reached, one[better]["tokens"]) / one[better]["tokens"]))
     low, high = min(shares), max(shares)
     if low == 100:

@@ -1,7 +1,7 @@
 """What a pre-training run gave, and the table that goes with Figure 2."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -41,6 +41,19 @@ def run_record(run: Path) -> Record:
         raise TriuneError(f"'{run}' is not a run folder: cannot read {RUN} ({error.strerror})") from error
     except (ValueError, KeyError, TypeError) as error:
         raise TriuneError(f"'{run}' is damaged ({one_line(error)}): run it again in another folder") from error
+
+
+def unlike(runs: Sequence[Record]) -> str:
+    """Why the losses of these runs are not of models that had the same, or are not of the same text; else nothing."""
+
+    def several(of_run: Callable[[Record], object]) -> bool:
+        return len({json.dumps(of_run(run), sort_keys=True) for run in runs}) > 1
+
+    settings = ("evaluate_blocks", "evaluate_from")
+    scored = several(lambda run: [run["recipe"]["training"].get(name) for name in settings])
+    if scored or several(lambda run: [run["data"].get(f"valid.{part}.bin") for part in ("tokens", "segments")]):
+        return "of unlike texts"
+    return "after unlike numbers of tokens" if several(lambda run: run["tokens"]) else ""
 
 
 def runs_table(records: Sequence[Record]) -> Table:
