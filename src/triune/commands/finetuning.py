@@ -203,6 +203,8 @@ def _task_data(
         needed=("--train", "--dev", "--text", "--label"),
         of_tasks={"--task": bool(names), "--data-dir": data_dir is not None, "--test-files": with_test},
     ):
+        if train and dev and train.exists() and dev.exists() and train.samefile(dev):
+            raise TriuneError(f"'{dev}' is both --train and --dev: score on rows that the model was not trained on")
         files = (str(train), str(dev), str(text), text2, str(label), kind)
         return {"own": TaskData("own", None, files, rows, False)}
     if not names:
