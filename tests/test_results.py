@@ -29,7 +29,7 @@ def test_pages_are_what_the_records_give(scale, gathered, tmp_path):
         assert made.read_text() == (RESULTS / scale / KINDS[kind]).read_text()
 
 
-@pytest.mark.parametrize("page", ["README.md", "levers.md", "../rolled.md"])
+@pytest.mark.parametrize("page", ["README.md", "base.md", "levers.md", "../rolled.md"])
 def test_figures_in_words_are_those_of_a_page(page):
     """Whole lines, so that a figure keeps what it is of; commands and names in code say nothing that was measured."""
     lines = {line for scale in SCALES for line in (RESULTS / scale / KINDS["md"]).read_text().splitlines()}
@@ -76,7 +76,7 @@ def test_shares_and_sizes_in_words_are_those_of_the_records():
 
 
 def test_what_words_say_of_the_curves_of_base_size_is_in_its_records(gathered):
-    words = " ".join((RESULTS / "README.md").read_text().split())
+    words = " ".join((RESULTS / "base.md").read_text().split())
     runs = {run["label"]: run for run in gathered["base"]["pretraining"]}
     rows = {label: [row for row in run["metrics"] if "validation_loss" in row] for label, run in runs.items()}
     apart = [b["validation_loss"] - a["validation_loss"] for a, b in zip(rows["standard"], rows["shared"], strict=True)]
@@ -98,7 +98,7 @@ def test_what_words_say_of_the_curves_of_base_size_is_in_its_records(gathered):
 
 
 def test_what_words_say_of_the_tasks_of_base_size_is_in_its_records(gathered):
-    found, words = gathered["base"], " ".join((RESULTS / "README.md").read_text().split())
+    found, words = gathered["base"], " ".join((RESULTS / "base.md").read_text().split())
     compared = {one.task.removesuffix(" (subset)"): one for one in found.comparisons}
     effects = {task: one.effect for task, one in compared.items()}
     whole = sum(effect for task, effect in effects.items() if task != "WNLI")
