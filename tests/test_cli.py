@@ -254,6 +254,9 @@ def test_a_folder_that_python_takes_for_a_module_is_no_plugin(triune, tmp_path, 
     result = triune("--plugin", "my_operators", "operators")
     assert result.returncode == 2
     assert "'my_operators' is a folder: give the Python file in it" in result.stderr
+    (tmp_path / "elsewhere" / "others").mkdir(parents=True)  # not where Python looks for modules
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert "'others' is a folder: give the Python file in it" in triune("--plugin", "others", "operators").stderr
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,20 @@ def test_a_full_standard_output_is_one_line(verb, unbuffered, model, samples):
     one_line(result, "cannot write to standard output: No space left on device")
 
 
+def test_a_column_of_lines_is_one_line(model, command, tmp_path):
+    """A table on standard input that is not called one would be read as lines, its header too."""
+    (tmp_path / "in.txt").write_text("good\n")
+    for source, kind in (("-", ()), (tmp_path / "in.txt", ()), ("-", ("--kind", "lines"))):
+        result = command("predict", model, source, *kind, "--text", "review", stdin="review,stars\ngood,5\n")
+        one_line(result, "lines of text have none", "--kind csv")
+
+
+def test_lines_of_json_in_a_file_that_says_it_is_a_table_are_refused(model, command, tmp_path):
+    (tmp_path / "mine.csv").write_text("precious")
+    one_line(command("predict", model, "--out", tmp_path / "mine.csv", stdin="good\n"), "ends in .jsonl")
+    assert (tmp_path / "mine.csv").read_text() == "precious"
+
+
 def test_an_unknown_kind_is_one_line(model, command):
     one_line(command("predict", model, "-", "--kind", "xml", stdin="x"), "unknown kind 'xml'")
     one_line(command("predict", model, "-", "--kind", "line", stdin="x"), "did you mean 'lines'?")

@@ -79,7 +79,12 @@ def test_differences_are_from_what_a_variant_is_compared_with(tmp_path):
         one["validation_losses"] = [one["validation_loss"]] * 2
     made.write(tmp_path / "ablations.json", both)
     text = next(one.text for one in statements(gather([tmp_path])) if one.topic == "Ablations")
-    assert "shown to differ from standard: rotary; from rotary: shared-rotary." in text
+    assert "shown to be below standard: rotary; above rotary: shared-rotary." in text
+    assert "learnt hardly more" not in text
+    both["variants"][0]["validation_loss"] = 99.0
+    made.write(tmp_path / "ablations.json", both)
+    text = next(one.text for one in statements(gather([tmp_path])) if one.topic == "Ablations")
+    assert "1 of them learnt hardly more than how often words occur" in text
     rotary["against"] = "rotray"
     made.write(tmp_path / "ablations.json", both)
     with pytest.raises(TriuneError, match="there is no variant 'rotray'"):

@@ -91,7 +91,31 @@ def test_everything_there_is_has_a_statement(gathered):
     assert statements["Parameters"].leans == "fact"
     assert "only rounded otherwise" in statements["What was run"].text
     assert "its arithmetic is 10.0 % less. On 1 the saving is more than arithmetic gives" in time
-    assert "shown to differ from standard: shared-signed" in statements["Ablations"].text
+    assert "shown to be above standard: shared-signed" in statements["Ablations"].text
+
+
+def test_who_starts_lower_and_loses_less_under_noise_is_named(tmp_path):
+    made.write_tasks(tmp_path / "tasks")  # they say which pre-training is behind
+    for model, drop in (("standard", 30.0), ("shared", 10.0)):
+        for seed in made.SEEDS:
+            made.noise_record(tmp_path, "mnli", model, seed, drop + seed * drop / 10)
+    noise = said(gather([tmp_path]))["Noise"]
+    assert (noise.leans, noise.share) == ("shared", "2 of 2")
+    assert "starts lower" not in noise.text
+    for seed in made.SEEDS:
+        rewrite(tmp_path / f"mnli/shared/seed-{seed}.json", lambda record: record.update(clean=60.0))
+    assert " On MNLI shared starts lower, and has less to lose." in said(gather([tmp_path]))["Noise"].text
+    for seed in made.SEEDS:
+        rewrite(tmp_path / f"mnli/standard/seed-{seed}.json", lambda record: record.update(clean=50.0))
+    assert "starts lower" not in said(gather([tmp_path]))["Noise"].text
+
+
+def test_a_made_up_world_is_named_in_the_first_sentence(tmp_path, gathered):
+    assert headline(gathered).endswith("(the pocket benchmark): nothing follows for real text.")
+    made.write_tasks(tmp_path)
+    for path in tmp_path.rglob("record.json"):
+        rewrite(path, lambda record: record.update(pocket=False))
+    assert "made-up" not in headline(gather([tmp_path]))
 
 
 def test_what_is_missing_is_said_with_the_command_that_makes_it(tmp_path):

@@ -357,6 +357,12 @@ def test_the_command_writes_beside_the_results(command, tmp_path):
     whole = json.loads((tmp_path / "all" / "records.json").read_text())
     assert whole["records"][0]["primary"] == 85.0
     assert whole["records"][0]["model_path"] == "runs/shared/model"
+    (tmp_path / "mine.csv").write_text("precious")
+    for kind, ending in (("html", ".html"), ("md", ".md")):
+        refused = command("report", tmp_path, "--format", kind, "--out", tmp_path / "mine.csv")
+        assert refused.returncode == 2
+        assert f"ends in {ending}" in refused.stderr
+    assert (tmp_path / "mine.csv").read_text() == "precious"
     again = command("report", tmp_path)  # what it wrote itself is no record
     assert again.returncode == 0
 

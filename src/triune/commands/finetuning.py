@@ -157,15 +157,19 @@ def predict(
     from transformers.utils import logging
 
     from triune.errors import TriuneError
-    from triune.evaluation.predict import Predictor, input_rows
+    from triune.evaluation.predict import Predictor, holds_lines, input_rows
     from triune.files import text_in_place
 
     if out is not None and out.exists() and source != "-" and Path(source).exists() and out.samefile(source):
         raise TriuneError(f"--out '{out}' is the file that is read: give another one to write to")
+    if out is not None and out.suffix.lower() in (".csv", ".tsv", ".parquet"):
+        raise TriuneError(f"--out '{out}' would hold lines of JSON: give a name that ends in .jsonl")
     logging.disable_progress_bar()
     predictor = Predictor(model)
     columns = predictor.columns
     columns[0] = text or columns[0]
+    if text is not None and holds_lines(source, kind):
+        raise TriuneError("--text names a column, and lines of text have none: leave it out, or say --kind csv")
     if text2 is not None:
         if len(predictor.about.get("text", ["", ""])) < 2:  # a model from elsewhere does not say
             raise TriuneError(f"'{model}' was fine-tuned on one text a row: leave out --text2")

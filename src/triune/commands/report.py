@@ -41,6 +41,11 @@ def report(
 
     if kind not in KINDS:
         raise TriuneError(f"--format is {', '.join(KINDS)}, not '{kind}'")
+    endings = {"html": (".html", ".htm"), "md": (".md", ".markdown")}.get(kind, ())
+    if out is not None and endings and out.suffix.lower() not in ("", *endings):
+        raise TriuneError(
+            f"--out '{out}' would hold {kind}: give a name that ends in {endings[0]}, or another --format"
+        )
     print(f"written: {write_report(runs, out or runs[0] / KINDS[kind], kind)}")
 
 

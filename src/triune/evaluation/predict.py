@@ -102,10 +102,10 @@ class Predictor:
 def input_rows(source: str, stream: IO[Any], kind: str | None, columns: list[str]) -> Iterator[Row]:
     """Rows of a table, or lines of plain text (.txt, or a stream of no other kind); `-` is the stream."""
     path = None if source == "-" else Path(source)
-    kind = kind.lower().removeprefix(".") if kind else None
+    kind = _plain(kind)
     if kind is not None and kind not in (known := ["lines", *(suffix[1:] for suffix in KINDS)]):
         raise TriuneError(f"unknown kind '{shown(kind)}'{did_you_mean(kind, known)}")
-    if kind == "lines" or (kind is None and (path is None or path.suffix == ".txt")):
+    if holds_lines(source, kind):
         if len(columns) != 1:
             raise TriuneError(
                 f"lines of text hold one text, and the model reads {' and '.join(columns)}: give a table "
@@ -114,6 +114,15 @@ def input_rows(source: str, stream: IO[Any], kind: str | None, columns: list[str
         yield from _lines(path, stream, columns[0])
     else:
         yield from iter_rows(stream if path is None else path, kind, columns, text=columns)
+
+
+def holds_lines(source: str, kind: str | None) -> bool:
+    """Whether the rows are lines of plain text: what standard input holds if nothing else is said."""
+    return _plain(kind) == "lines" or (not kind and (source == "-" or Path(source).suffix == ".txt"))
+
+
+def _plain(kind: str | None) -> str | None:
+    return kind.lower().removeprefix(".") if kind else None
 
 
 def _lines(path: Path | None, stream: IO[Any], column: str) -> Iterator[Row]:

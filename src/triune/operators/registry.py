@@ -171,6 +171,8 @@ def load_plugin(where: str) -> None:
     except TriuneError:
         raise
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == where and Path(where).is_dir():
+            raise TriuneError(is_folder) from error
         raise TriuneError(f"plugin '{where}' failed to import: {type(error).__name__}: {one_line(error)}") from error
     _plugins.append(where)
 

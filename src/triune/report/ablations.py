@@ -65,12 +65,18 @@ def ablation_tables(record: dict[str, Any], rates: Mapping[str, float] | None = 
             table.sources |= {(number, column): (record["file"],) for column in (4, 5)}
     if missing := record.get("missing"):
         table.notes.append(f"Still to run, and not in the table: {', '.join(missing)}.")
-    if stuck := [one["name"] for one in variants if one["validation_loss"] > unigram_of(record) - HARDLY]:
+    if stuck := learnt_hardly(record):
         table.notes.append(
             f"Less than {HARDLY} nats below what word frequencies give, these have learnt hardly more, "
             f"and their order says nothing: {', '.join(stuck)}."
         )
     return [table]
+
+
+def learnt_hardly(record: dict[str, Any]) -> list[str]:
+    """Variants that know hardly more than how often words occur."""
+    ordered = sorted(record["variants"], key=lambda one: one["validation_loss"])
+    return [one["name"] for one in ordered if one["validation_loss"] > unigram_of(record) - HARDLY]
 
 
 def compared_with(record: dict[str, Any], variant: dict[str, Any]) -> str:

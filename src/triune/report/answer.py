@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from triune.evaluation.comparing import REFERENCE, SHARED
@@ -31,6 +32,7 @@ Record = dict[str, Any]
 QUESTION = "Does self-attention need separate weights?"
 ONCE = "One pre-training of each is compared, so this is about two models and not yet about two kinds of attention"
 OF_TWO_MODELS = "One pre-training of each: this is about these two pre-trained models, not yet about the two kinds."
+MADE_UP = "All of it in a small made-up world (the pocket benchmark): nothing follows for real text."
 
 
 def short_answer(roots: Sequence[Path], found: Gathered | None = None) -> list[str]:
@@ -40,6 +42,11 @@ def short_answer(roots: Sequence[Path], found: Gathered | None = None) -> list[s
 
 
 def headline(found: Gathered) -> str:
+    answer = _answer(found)
+    return f"{answer} {MADE_UP}" if found.pocket and not answer.startswith("Not answered") else answer
+
+
+def _answer(found: Gathered) -> str:
     pair, known = model_pair(found), primary(found)
     tested = [one for one in found.comparisons if pair and {one.a, one.b} == set(pair)]
     if found.waits_for:
@@ -185,7 +192,7 @@ def _tasks(found: Gathered) -> Statement:
         text += f" {', '.join(one.task for one in untested)}: {untested[0].verdict}."
     if limit := _power(tested, "pre-trainings" if pretrainings > 1 else "seeds"):
         text += f" {limit}"
-    return Statement("Tasks", text + _pretrained_once(tested), "table-1", tally.leans)
+    return Statement("Tasks", text + _pretrained_once(tested), "table-1", tally.leans, tally.share)
 
 
 def _pretrained_once(tested: Sequence[Comparison]) -> str:
@@ -257,7 +264,26 @@ def _noise(found: Gathered) -> Statement:
         text += f"for none is a difference between {a} and {b} shown."
     else:
         text += f"{b} is shown to lose less in {some(tally.shared)}, {a} in {some(tally.standard)}; {rest(tally)}."
-    return Statement("Noise", text + _pretrained_once(tested), "table-5", tally.leans)
+        text += _starts_lower(found, tested)
+    return Statement("Noise", text + _pretrained_once(tested), "table-5", tally.leans, tally.share)
+
+
+def _starts_lower(found: Gathered, tested: Sequence[Comparison]) -> str:
+    """Of a model that is shown to lose less under noise, and has less to lose: it is worse without noise."""
+    clean: dict[tuple[str, str], list[float]] = {}
+    for record in found["noise"]:
+        clean.setdefault((record["task_title"], record["model"]), []).append(record["clean"])
+    lower: dict[str, list[str]] = {}
+    for one in tested:
+        task = one.task.rpartition(", ")[0]
+        sides = {side: clean.get((task, side)) for side in (one.a, one.b)}
+        starts = {side: mean(scores) for side, scores in sides.items() if scores}
+        if one.better and len(starts) == 2 and starts[one.better] == min(starts.values()) < max(starts.values()):
+            lower.setdefault(one.better, []).append(task)
+    return "".join(
+        f" On {', '.join(dict.fromkeys(tasks))} {model} starts lower, and has less to lose."
+        for model, tasks in lower.items()
+    )
 
 
 def _transfer(found: Gathered) -> Statement:
@@ -281,4 +307,4 @@ def _transfer(found: Gathered) -> Statement:
         )
         return Statement("Other tasks", text, "table-6", UNTESTED)
     text = f"Trained on one task, tested on another. {counted(tally, pair, 'cells')}"
-    return Statement("Other tasks", text + _pretrained_once(tested), "table-6", tally.leans)
+    return Statement("Other tasks", text + _pretrained_once(tested), "table-6", tally.leans, tally.share)

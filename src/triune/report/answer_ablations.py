@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from triune.evaluation.significance import ALPHA
-from triune.report.ablations import compared_with
+from triune.report.ablations import compared_with, learnt_hardly
 from triune.report.gather import Gathered
 from triune.report.statement import Statement, statement
 
@@ -24,10 +24,10 @@ def ablations_statement(found: Gathered) -> Statement:
                 "seed no significance can be told."
             )
         elif differ := _that_differ(record, others):
-            named = "; from ".join(f"{other}: {', '.join(names)}" for other, names in differ.items())
+            named = "; ".join(f"{how}: {', '.join(names)}" for how, names in differ.items())
             text = (
                 f"Of {len(ordered)} variants{of} {best} has the lowest validation loss, {worst} the highest; shown to "
-                f"differ from {named}."
+                f"be {named}."
             )
         else:
             compared = dict.fromkeys(compared_with(record, one) for one in others)
@@ -35,14 +35,19 @@ def ablations_statement(found: Gathered) -> Statement:
             text = f"None of {len(others)} variants{of} is shown to differ from {what}."
         if count := len(record.get("missing") or ()):
             text += f" {count} {'is' if count == 1 else 'are'} still to run."
+        if stuck := len(learnt_hardly(record)):
+            text += f" {stuck} of them learnt hardly more than how often words occur: the order of these says nothing."
         said.append(text)
     return statement("Ablations", said, "ablations", "triune ablate RECIPE --data BLOCKS --out OUT", "fact")
 
 
 def _that_differ(record: Record, variants: Sequence[Record]) -> dict[str, list[str]]:
-    """Variants by what they are shown to differ from."""
+    """Variants by what they are shown to be: below or above which other one."""
+    losses = {one["name"]: one["validation_loss"] for one in record["variants"]}
     differ: dict[str, list[str]] = {}
     for one in variants:
         if one["p_holm"] < ALPHA:
-            differ.setdefault(compared_with(record, one), []).append(one["name"])
+            other = compared_with(record, one)
+            where = "below" if one["validation_loss"] < losses[other] else "above"
+            differ.setdefault(f"{where} {other}", []).append(one["name"])
     return differ

@@ -20,6 +20,7 @@ class Statement:
     section: str  # the part of the page that holds the evidence
     # For whom it speaks: standard, shared, both, none; or fact, untested, missing, alone (one model).
     leans: str = "none"
+    share: str = ""  # on how many of all that was compared
 
 
 @dataclass
@@ -39,6 +40,11 @@ class Tally:
         if self.standard and self.shared:
             return "both"
         return "standard" if self.standard else "shared" if self.shared else "none"
+
+    @property
+    def share(self) -> str:
+        shown = len(self.standard) + len(self.shared)
+        return f"{shown} of {self.count}" if shown else ""
 
 
 def model_pair(found: Gathered) -> tuple[str, str] | None:

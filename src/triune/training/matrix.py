@@ -229,7 +229,8 @@ def finetuning_line(cell: Cell, record: Record) -> str:
         return f"{cell.title}: {record['diverged']}"
     what = cell.title.rpartition(" · ")[2]
     return (
-        f"{record['task_title']} · {record['model']} · {what}: {record['metric_title']} "
+        f"{record['task_title']}{' (pocket)' if record.get('pocket') else ''} · {record['model']} · {what}: "
+        f"{record['metric_title']} "
         f"{record['primary']:.2f} (epoch {record['best_epoch']} of {record['epochs']}, "
         f"{record['train_seconds']:.1f} s of training)"
     )
