@@ -206,6 +206,20 @@ def test_records_can_be_downloaded(opened, page, gathered):
     assert contents["records.csv"].startswith("study,file,model,operator,task,seed,what,at,value\n")
 
 
+@pytest.mark.parametrize("width", [390, 800, 1000, 1280])
+def test_no_verdict_lies_on_its_text(opened, page, width):
+    shown = opened(page, viewport={"width": width, "height": 800})
+    overlaps = """chips => chips.map(chip => {
+        const [a, b] = [chip, chip.parentElement.querySelector("p")].map(one => one.getBoundingClientRect());
+        return a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+    })"""
+    widest = "document.querySelectorAll('.chip').forEach(chip => { chip.textContent = 'for standard: 10 of 15'; })"
+    shown.evaluate(widest)
+    found = shown.locator(".chip").evaluate_all(overlaps)
+    assert found == [False] * len(found)
+    assert len(found) >= 5
+
+
 @pytest.mark.parametrize("width", [320, 390])
 def test_a_phone_needs_no_sideways_scrolling(opened, page, width):
     shown = opened(page, viewport={"width": width, "height": 800})
