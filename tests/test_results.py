@@ -140,8 +140,9 @@ def test_what_words_say_of_the_tasks_of_base_size_is_in_its_records(gathered):
 def test_how_many_tokens_standard_needs_is_in_the_records(gathered):
     words = " ".join((RESULTS / "README.md").read_text().split())
     assert (
-        "needs two thirds of its tokens to be where `shared` ends, of base size four fifths; the arithmetic of" in words
+        "`standard` reaches the loss of `shared` with two thirds of the tokens, of base size with four fifths" in words
     )
+    assert "the arithmetic of `shared` is a sixth less" in words
     said = {scale: loss_statement(gathered[scale]).text for scale in ("base", "sprint")}
     assert "After 66 to 70 % of its tokens standard had reached the loss at which shared ended." in said["sprint"]
     assert "After 81 % of its tokens standard had reached the loss at which shared ended." in said["base"]

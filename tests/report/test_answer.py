@@ -5,7 +5,7 @@ import pytest
 from tests.report import made
 from triune.errors import TriuneError
 from triune.evaluation.significance import holm
-from triune.report.answer import headline, short_answer, statements
+from triune.report.answer import MADE_UP, headline, short_answer, statements
 from triune.report.answer_primary import primary_tables
 from triune.report.gather import gather
 from triune.report.noise import noise_comparisons
@@ -67,7 +67,8 @@ def test_of_one_run_each_nothing_is_said_to_be_shown(tmp_path):
     made.write_tasks(tmp_path, "standard", seeds=(1,))
     found = gather([tmp_path])
     begins = "Not answered by these records. The scores of the two were not tested: one run of each."
-    assert headline(found) == f"{begins} shared − standard (not tested): mean score over 4 tasks −30.00 points."
+    told = "shared − standard (not tested): mean score over 4 tasks −30.00 points."
+    assert headline(found) == f"{begins} {told} {MADE_UP}"
     tasks = said(found)["Tasks"]
     assert tasks.text.startswith("4 tasks with scores of both: not tested: one run of each. The largest difference")
     assert "[" not in tasks.text  # nor has it an interval
@@ -213,6 +214,15 @@ def test_losses_that_cannot_be_set_side_by_side_are_said_to_be_so(tmp_path, file
     assert f"Validation loss ({how}) +1.300 nats" in said(found)["Primary comparison"].text
 
 
+def test_a_third_model_does_not_make_the_pair_unlike(tmp_path):
+    for operator, loss in (("standard", 1.3), ("shared", 2.6), ("pairwise", 1.4)):
+        made.write_run(tmp_path / operator, operator, loss)
+    rewrite(tmp_path / "pairwise/summary.json", lambda summary: summary.update(tokens=51_200))
+    statements = said(gather([tmp_path]))
+    assert "Validation loss +1.300 nats" in statements["Primary comparison"].text
+    assert "After 60 % of its tokens standard" in statements["Pre-training loss"].text
+
+
 def test_the_start_of_two_curves_may_have_no_loss(tmp_path):
     for operator, loss in (("standard", 1.3), ("shared", 2.6)):
         made.write_run(tmp_path / operator, operator, loss)
@@ -285,7 +295,7 @@ def test_records_of_one_model_are_not_called_missing(tmp_path):
     assert headline(gather([tmp_path])).startswith("Not answered by these records: they hold no scores of a standard")
     planned(tmp_path, pretraining_seeds=1, finetuning_seeds=1)
     there = "1 of 2 planned pre-trainings and 1 of 2 planned fine-tunings are there"
-    assert headline(gather([tmp_path])) == f"Not answered yet: {there}, and the tests wait for all of them."
+    assert headline(gather([tmp_path])) == f"Not answered yet: {there}, and the tests wait for all of them. {MADE_UP}"
 
 
 def test_where_positions_have_no_weights_the_count_of_parameters_says_so(tmp_path):

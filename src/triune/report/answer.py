@@ -42,8 +42,7 @@ def short_answer(roots: Sequence[Path], found: Gathered | None = None) -> list[s
 
 
 def headline(found: Gathered) -> str:
-    answer = _answer(found)
-    return f"{answer} {MADE_UP}" if found.pocket and not answer.startswith("Not answered") else answer
+    return f"{_answer(found)} {MADE_UP}" if found.pocket else _answer(found)
 
 
 def _answer(found: Gathered) -> str:

@@ -105,7 +105,8 @@ def _loss(found: Gathered, pair: tuple[str, str]) -> Measure | None:
     seeds = sorted(losses[pair[0]].keys() & losses[pair[1]].keys())
     values = {label: [its[seed] for seed in seeds] for label, its in losses.items() if its.keys() >= set(seeds)}
     used = [run for run in found["pretraining"] if run["label"] in values and run["seed"] in seeds]
-    what = " ".join(["Validation loss", *([f"({how})"] if (how := unlike(used)) else [])])
+    how = unlike([run for run in used if run["label"] in pair])
+    what = f"Validation loss ({how})" if how else "Validation loss"
     return _measure(what, "nats", 3, False, _pretrainings(len(seeds)), values, used, pair)
 
 
