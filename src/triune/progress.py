@@ -62,16 +62,19 @@ class Watch:
                 before_count += 1
                 return
             if count == before_count + 1:
-                self._say_before(title, before_count, cells)
+                self._say_heading(title, before_count, cells)
             self.say(f"[{count}/{cells}] {line(cell, record)}")
             if self.whole is not None:
                 self.bars.advance(self.whole, seconds_a_cell)
 
         yield done
-        if count == before_count:
-            self._say_before(title, before_count, cells)
+        if count and count == before_count:
+            self._say_heading(title, before_count, cells)
         self.bars.remove_task(bar)
 
-    def _say_before(self, title: str, before: int, cells: int) -> None:
+    def _say_heading(self, title: str, before: int, cells: int) -> None:
+        """Before the first line of a stage, or instead of one; a command of one stage has said what it does."""
         if before:
             self.say(f"{title}: {before} of {cells} finished already")
+        elif self.whole is not None:
+            self.say(title)

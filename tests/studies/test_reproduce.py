@@ -73,6 +73,13 @@ def test_the_plan_comes_first_and_the_answer_last(whole):
     assert len(" ".join(lines[:-1])) > 100
 
 
+def test_a_log_has_a_heading_for_every_study(whole):
+    lines = whole[1].stderr.splitlines()
+    for title in ("fine-tuning (Tables 1, 2)", "noise (Table 5)", "cross-task (Table 6)", "training time (Figure 3)"):
+        after = lines[lines.index(title) + 1]
+        assert after.startswith("[1/"), title
+
+
 def test_a_log_says_of_every_model_what_computes_it(whole):
     out, result = whole
     said = [line for line in result.stderr.splitlines() if " parameters, " in line]

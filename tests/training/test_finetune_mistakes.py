@@ -181,6 +181,22 @@ def test_training_and_scoring_on_one_file_is_one_line(samples, command, tmp_path
     assert not (tmp_path / "out").exists()
 
 
+def test_rows_that_are_trained_on_and_scored_are_counted(samples, command, tmp_path):
+    head, *trained = samples.train.read_text().splitlines()
+    texts = {row.rsplit(",", 1)[0] for row in trained}
+    unseen = [row for row in samples.dev.read_text().splitlines()[1:] if row.rsplit(",", 1)[0] not in texts]
+    said = {}
+    for seen in (0, 3):
+        dev = tmp_path / f"dev-{seen}.csv"
+        dev.write_text("\n".join([head, *unseen, *trained[:seen]]) + "\n")
+        result = command(*replaced(own_arguments(samples, tmp_path / str(seen)), dev=dev))
+        assert result.returncode == 0
+        said[seen] = [line for line in result.stderr.splitlines() if "trained on too" in line]
+    assert said[0] == []
+    assert len(said[3]) == 1
+    assert f"of {len(unseen) + 3} rows to score on, the texts of 3 were trained on too" in said[3][0]
+
+
 def test_an_unknown_kind_is_one_line(samples, command, tmp_path):
     result = command(*own_arguments(samples, tmp_path / "out"), "--kind", "regresion")
     one_line(result, "unknown kind of task 'regresion'", "did you mean 'regression'")

@@ -76,7 +76,17 @@ def found_lines(data: TaskData) -> list[str]:
             source, subset, what = split.source, split.subset, found(loaded.task, split)
         part = ", not the whole official split" if subset else ""
         lines.append(f"{loaded.task.title}, {name}: {what} ({source}{part})")
+    if data.own is not None and (seen := _seen_in_training(loaded.splits)):
+        rows = len(loaded.splits["dev"].first)
+        lines.append(f"{loaded.task.title}: of {rows:,} rows to score on, the texts of {seen:,} were trained on too")
     return lines
+
+
+def _seen_in_training(splits: dict[str, Examples]) -> int:
+    """Somebody's own split may overlap, or be a copy: how many rows to score on have a text that is trained on."""
+    texts = {name: list(zip(part.first, part.second or part.first, strict=True)) for name, part in splits.items()}
+    trained = set(texts["train"])
+    return sum(text in trained for text in texts["dev"])
 
 
 def _loaded(task: Task, splits: dict[str, Examples], pocket: bool = False) -> Loaded:
