@@ -125,12 +125,14 @@ class poisoned_memory:  # noqa: N801
         torch.use_deterministic_algorithms(self.before)
 
 
-@triton.jit
-def _kept_kernel(Seed, Kept, head_of_all, length, keep_share, LENGTH: tl.constexpr):
-    rows = tl.arange(0, LENGTH)
-    kept = dropout_keep(dropout_rows(Seed, head_of_all, rows, True)[:, None], rows[None, :], keep_share)
-    places = Kept + rows[:, None] * length + rows[None, :]
-    tl.store(places, kept, mask=(rows < length)[:, None] & (rows < length)[None, :])
+@triton.jit(do_not_specialize=["head_of_all", "length"])
+def _kept_kernel(Seed, Kept, head_of_all, length, keep_share, ROWS: tl.constexpr, LENGTH: tl.constexpr):
+    """A few rows a program: all rows of a long sequence in one took minutes to compile."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    cols = tl.arange(0, LENGTH)
+    kept = dropout_keep(dropout_rows(Seed, head_of_all, rows, True)[:, None], cols[None, :], keep_share)
+    places = Kept + rows[:, None] * length + cols[None, :]
+    tl.store(places, kept, mask=(rows < length)[:, None] & (cols < length)[None, :])
 
 
 def kept_weights(case: Case) -> list[torch.Tensor]:
@@ -141,7 +143,8 @@ def kept_weights(case: Case) -> list[torch.Tensor]:
         kept = torch.zeros(case.heads, length, length, dtype=torch.bool, device=case.device)
         for head in range(case.heads if length else 0):
             place = number * case.heads + head
-            _kept_kernel[(1,)](seed, kept[head], place, length, 1 - case.dropout, triton.next_power_of_2(length))
+            columns = triton.next_power_of_2(length)
+            _kept_kernel[(triton.cdiv(length, 16),)](seed, kept[head], place, length, 1 - case.dropout, 16, columns)
         masks.append(kept)
     return masks
 
