@@ -28,6 +28,7 @@ from triune.testing import small_config
 
 TEXTS = ["the cat was good", "the river was fine indeed indeed indeed", "bread"]
 SIGNED = {"role_start": "signed"}
+ONES = {"role_start": "ones"}
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_signs_and_spectrum_of_c(make):
         one.key_scale.fill_(0.5)
         one.key_scale[:4] = -1.5
 
-    record = inspect_model("mine", make(change=change), TEXTS, "made up")
+    record = inspect_model("mine", make(operator_settings=ONES, change=change), TEXTS, "made up")
     first, second = record["layers"]
     assert first["score_scale"]["sorted"] == [-3.0] * 4 + [1.0] * 28
     assert first["score_scale"]["negative_share"] == 4 / 32
@@ -107,9 +108,22 @@ def test_of_a_nominal_random_start_sizes_are_known_and_signs_are_not(make):
         assert 0 < layer["score_scale"]["negative_share"] < 1
 
 
-@pytest.mark.parametrize("start", ["product", "halves"])
-def test_starts_of_which_only_the_draw_is_known(start, make):
-    record = inspect_model("x", make(operator_settings={"role_start": start}), TEXTS, "")
+def test_of_halves_all_is_known_but_the_signs_of_dq(make):
+    def change(model):
+        one = operators_of(model)[1]
+        one.query_scale += one.query_scale.sign()  # by one away from zero, on half of the dimensions
+        one.value_scale -= 1.0
+
+    record = inspect_model("x", make(change=change), TEXTS, "")  # the default
+    first, second = record["layers"]
+    assert record["start"] == "nominal"
+    assert first["distance"] == {"query": 0, "key": 0, "value": 0}
+    assert first["sign_changes"] == {"query": None, "key": 0, "value": 0}
+    assert second["distance"] == {"query": pytest.approx(math.sqrt(0.5)), "key": 0, "value": pytest.approx(1.0)}
+
+
+def test_a_start_of_which_only_the_draw_is_known(make):
+    record = inspect_model("x", make(operator_settings={"role_start": "product"}), TEXTS, "")
     assert record["start"] is None
     assert all(layer["distance"] is layer["sign_changes"] is None for layer in record["layers"])
 
@@ -117,7 +131,7 @@ def test_starts_of_which_only_the_draw_is_known(start, make):
 @pytest.mark.parametrize(
     ("settings", "has_c", "moved"),
     [
-        ({"role_vectors": "joint"}, True, {"query", "value"}),
+        ({"role_vectors": "joint", **ONES}, True, {"query", "value"}),
         ({"role_vectors": "value"}, False, {"value"}),
         ({"role_vectors": "none"}, False, set()),
         ({"score_sign": "positive"}, True, {"query", "key", "value"}),
@@ -156,7 +170,9 @@ def test_a_folded_model_has_c_and_no_distance(make, tmp_path):
         assert one["heads"][0]["own"] == pytest.approx(other["heads"][0]["own"], abs=1e-5)
 
 
-@pytest.mark.parametrize(("settings", "bound"), [({}, True), (SIGNED, True), ({"role_vectors": "joint"}, False)])
+@pytest.mark.parametrize(
+    ("settings", "bound"), [(ONES, True), (SIGNED, True), ({"role_vectors": "joint", **ONES}, False)]
+)
 def test_c_cannot_change_its_sign_where_dq_and_dk_start_at_one_size(settings, bound):
     """Whatever the loss asks for: here every score of a token with itself the other way round."""
     made = built("shared", settings=settings)
@@ -355,7 +371,8 @@ def test_tables(samples):
     (table,) = inspect_tables([{**ours, "model": "a variant", "start": "exact"}, ours, theirs])
     assert [row[0] for row in table.rows] == ["standard", "shared", "a variant"]
     assert table.rows[0][2:9] == ["–"] * 7
-    assert table.rows[1][2:9] == ["0.0 %", "0.000", "0.000", "0.000", "0.0 %", "0.0 %", "0.0 %"]
+    repels = f"{100 * ours['layers'][0]['score_scale']['negative_share']:.1f} %"
+    assert table.rows[1][2:9] == [repels, "0.000", "0.000", "0.000", "–", "0.0 %", "0.0 %"]
     assert table.rows[1][-1] == "1.00"
     heads = ours["layers"][0]["heads"]
     assert table.rows[1][9] == f"{50 * (heads[0]['own'] + heads[1]['own']):.1f} %"
@@ -365,7 +382,7 @@ def test_tables(samples):
     }
     notes = "\n".join(table.notes)
     assert "from the seed of the pre-training run: a variant." in notes
-    assert "settings name (one; where signs were drawn at random, sizes only): shared." in notes
+    assert "settings name (where signs were drawn at random, sizes only): shared." in notes
     assert "Attention of standard over 1 text," in notes
     assert "Attention of shared, a variant over 3 texts," in notes
     by_head = head_table([ours])

@@ -115,7 +115,7 @@ def test_loads_an_old_configuration(tmp_path, inputs):
 def test_bert_configuration_becomes_ours(tmp_path):
     transformers.BertConfig(**SMALL).save_pretrained(tmp_path)
     assert TriuneConfig.from_pretrained(tmp_path).operator == "standard"
-    assert TriuneConfig.from_pretrained(tmp_path, operator="shared").operator_settings["role_start"] == "ones"
+    assert TriuneConfig.from_pretrained(tmp_path, operator="shared").operator_settings["role_start"] == "halves"
     assert TriuneConfig(**SMALL).operator == "shared"
 
 

@@ -71,6 +71,27 @@ def test_product_of_two_normals(role_vectors):
         assert not torch.equal(built.query_scale, built.key_scale)
 
 
+@pytest.mark.parametrize(
+    ("operator", "settings", "start"),
+    [
+        ("shared", {}, "halves"),
+        ("shared", {"role_vectors": "joint"}, "halves"),
+        ("shared", {"role_start": None}, "halves"),
+        ("shared", {"role_start": "ones"}, "ones"),
+        # Nothing to halve: these settings are to be had by themselves.
+        ("shared", {"role_vectors": "value"}, "ones"),
+        ("shared", {"role_vectors": "none"}, "ones"),
+        ("shared", {"score_sign": "positive"}, "ones"),
+        ("shared-low-rank", {}, "halves"),
+        # Its slices tell roles apart without vectors, and recipes of published records rely on it.
+        ("rolled", {}, "ones"),
+    ],
+)
+def test_start_by_default(operator, settings, start):
+    assert operators.settings_for(operator, settings).role_start == start
+    assert small_config(operator, operator_settings=settings).operator_settings["role_start"] == start
+
+
 @pytest.mark.parametrize("start", ["signed-pairs", "product", "halves"])
 @pytest.mark.parametrize(
     ("settings", "says"),

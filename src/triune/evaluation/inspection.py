@@ -19,6 +19,7 @@ from triune.evaluation.attention_maps import OpenModel, look_at_texts, open_mode
 from triune.models.heads import TriuneForMaskedLM
 from triune.models.locate import Location, locate_model
 from triune.operators import Operator
+from triune.operators.role_vectors import SIGNED_STARTS
 from triune.presence import MODEL, RUN
 from triune.training.run_folder import recipe_of, versions
 
@@ -171,12 +172,24 @@ def _start(location: Location, operators: list[Operator]) -> Start:
     exact = None if not any(role_vectors(operator) for operator in operators) else _exact_start(location)
     if exact is not None:
         return Start("exact", exact)
-    settings = location.config.settings
-    begun = getattr(settings, "role_start", None)
-    if location.config.folded or begun not in ("ones", "normal", "signed", "signed-pairs"):
+    begun = getattr(location.config.settings, "role_start", None)
+    if location.config.folded or begun not in ("ones", "normal", "signed", "signed-pairs", "halves"):
         return Start(None, [{} for _ in operators])
-    ones = [{role: torch.ones_like(vector) for role, vector in role_vectors(one).items()} for one in operators]
-    return Start("nominal" if any(ones) else None, ones, ("query",) if begun.startswith("signed") else ())
+    named = [_ones(one) if begun == "normal" else _started_anew(one) for one in operators]
+    return Start("nominal" if any(named) else None, named, ("query",) if begun in SIGNED_STARTS else ())
+
+
+def _ones(operator: Operator) -> Vectors:
+    return {role: torch.ones_like(vector) for role, vector in role_vectors(operator).items()}
+
+
+@torch.no_grad()
+def _started_anew(operator: Operator) -> Vectors:
+    """Sizes, which are the same at every draw of signs."""
+    with torch.random.fork_rng(devices=[]):
+        anew = type(operator)(operator.shape, operator.settings)
+        anew.initialize(0.0)  # this is for matrices
+    return {role: vector.abs() for role, vector in role_vectors(anew).items()}
 
 
 def _exact_start(location: Location) -> list[Vectors] | None:

@@ -1,6 +1,7 @@
 """What there is to say of an operator, as plain data."""
 
 import dataclasses
+from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from triune.operators.formula import as_text
@@ -35,6 +36,9 @@ def describe_all() -> list[dict[str, Any]]:
 
 
 def _values(hint: Any) -> list[str] | str:
+    kinds = get_args(hint)
+    if len(kinds) == 2 and NoneType in kinds:  # may be left open; the default is what it is then
+        [hint] = [kind for kind in kinds if kind is not NoneType]
     if get_origin(hint) is Literal:
         return list(get_args(hint))
     return getattr(hint, "__name__", str(hint))

@@ -21,6 +21,7 @@ from triune.operators.roles import AttentionShape
 HALVES_SIZE = 1.4
 # Starts at which c is negative in places, and the vector that makes it so is dq.
 SIGNED_STARTS = ("signed", "signed-pairs", "product", "halves")
+RoleStart = Literal["ones", "normal", "signed", "signed-pairs", "product", "halves"]
 
 
 @dataclass
@@ -32,7 +33,7 @@ class RoleVectorSettings:
     # random (so c is), dk and dv at one · signed-pairs: as signed, with one sign for the two dimensions of a rotary
     # pair · product: dq and dk at random around zero with standard deviation one, dv at one · halves: each rotary pair
     # of a head serves scores (dq at ±1.4, dv at zero) or values (dq at zero, dv at 1.4) in turn, dk at one everywhere.
-    role_start: Literal["ones", "normal", "signed", "signed-pairs", "product", "halves"] = "ones"
+    role_start: RoleStart = "ones"
     role_spread: float | int = 0.1
     # free: c may repel (be negative) · positive: its absolute value is taken, so that like tokens always attract.
     score_sign: Literal["free", "positive"] = "free"
@@ -88,7 +89,10 @@ class RoleVectorAttention(Operator):
     def __init__(self, shape: AttentionShape, settings: RoleVectorSettings, folded: bool = False) -> None:
         super().__init__(shape, settings, folded)
         if settings.role_start == "halves" and shape.head_width < 4:
-            raise TriuneError(f"role_start='halves' halves heads of 4 dimensions or more, not of {shape.head_width}")
+            raise TriuneError(
+                f"role_start='halves' halves heads of 4 dimensions or more, not of {shape.head_width}: "
+                "take fewer heads, or another role_start"
+            )
         for vector in self._vectors_kept(folded):
             setattr(self, vector, nn.Parameter(torch.empty(shape.width)))
 

@@ -12,13 +12,20 @@ import torch
 
 from triune.operators.formula import Costs, d
 from triune.operators.registry import register
-from triune.operators.role_vectors import RoleVectorAttention, RoleVectorSettings
+from triune.operators.role_vectors import RoleStart, RoleVectorAttention, RoleVectorSettings
 from triune.operators.roles import AttentionShape, OneTensor, Roles, Rotate
 
 
 @dataclass
 class SharedSettings(RoleVectorSettings):
-    pass
+    # Nothing but role vectors tells the three roles apart, and from ones they hardly learn to. So by default (None)
+    # they start in halves, the best of the starts tried, and at one where other settings leave nothing to halve.
+    role_start: RoleStart | None = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.role_start is None:
+            has_halves = "query_scale" in self.vectors and self.score_sign == "free"
+            self.role_start = "halves" if has_halves else "ones"
 
 
 @register("shared")

@@ -16,12 +16,13 @@ from transformers import initialization as init
 from triune.operators.base import Operator
 from triune.operators.formula import Costs, d
 from triune.operators.registry import register
-from triune.operators.role_vectors import RoleVectorAttention, RoleVectorSettings
+from triune.operators.role_vectors import RoleVectorAttention
 from triune.operators.roles import AttentionShape, Roles, Rotate
+from triune.operators.shared import SharedSettings
 
 
 @dataclass
-class LowRankSettings(RoleVectorSettings):
+class LowRankSettings(SharedSettings):
     low_rank: int = 16
     low_rank_role: Literal["query", "key", "value"] = "query"
 

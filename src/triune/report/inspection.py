@@ -36,7 +36,7 @@ _MOVED_NOTE = (
 )
 _START_NOTES = {
     "exact": "The start was made again from the seed of the pre-training run",
-    "nominal": "The start is the one that the settings name (one; where signs were drawn at random, sizes only)",
+    "nominal": "The start is the one that the settings name (where signs were drawn at random, sizes only)",
     None: "The start is not known",
 }
 
