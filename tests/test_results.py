@@ -52,7 +52,7 @@ def test_the_first_screen_says_what_the_tests_support(gathered):
     assert not any(one.tested for one in (loss, score))
     assert all(one.better is None for one in gathered["base"].comparisons)
     behind = f"{loss.difference.effect:.3f} nats and {-score.difference.effect:.2f} points behind (not tested)"
-    assert f"Of base size, one pre-training of each, `shared` ended {behind}" in first_screen
+    assert f"At base size, one pre-training of each, `shared` ended {behind}" in first_screen
     assert "on no task is a difference shown" in first_screen
     losses = {one["name"]: mean(one["validation_losses"]) for one in variants_of(gathered["sprint"], "ablations")}
     narrow, shared = (losses[name] - losses["standard"] for name in ("standard-narrow", "shared-signed"))
