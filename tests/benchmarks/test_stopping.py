@@ -12,6 +12,14 @@ GIVEN = ["bench", "inference", "--size", "tiny", "--batches", "1", "--lengths", 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
 
+@pytest.fixture(autouse=True)
+def interrupts_are_heard():
+    """As in a terminal, where these tests run in a shell's background too, which has SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def stopped_by(number):
     def stop(*_, **__):
         os.kill(os.getpid(), number)

@@ -11,6 +11,7 @@ from triune.kernels import dispatch
 from triune.kernels.reference import reference_attention
 from triune.kernels.rotary import rotary_tables, rotate
 from triune.operators import AttentionShape
+from triune.operators.role_vectors import RoleVectorAttention
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 5e-3}
 
@@ -49,7 +50,8 @@ def test_sdpa_equals_reference(case):
     """Outputs and input gradients, in every dtype, against the reference in float64 on the same numbers."""
     torch.manual_seed(case["seed"])
     dtype = case["dtype"]
-    settings = {"role_start": "ones"} if case["operator"] == "shared" else None  # heads of two have no halves
+    has_role_vectors = issubclass(operators.get(case["operator"]), RoleVectorAttention)
+    settings = {"role_start": "ones"} if has_role_vectors else None  # heads of two have no halves
     operator = operators.build(case["operator"], case["shape"], settings).to(dtype)
     with torch.no_grad():
         for parameter in operator.parameters():
