@@ -2,15 +2,23 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
 import pytest
 
+from triune.benchmarks.parameters import parameter_cell
+from triune.cells import finished
 from triune.report.answer_loss import loss_statement
 from triune.report.gather import gather
 from triune.report.page import KINDS, write_report
 from triune.report.primary import primary
+from triune.studies.place import Place
+from triune.studies.scale import load_scale
+from triune.studies.variants import lists_of, operator_recipes
+from triune.training.recipe import recipe_from_dict
+from triune.training.run_folder import identity_of
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 SCALES = sorted(folder.name for folder in (RESULTS / "records").iterdir())
@@ -28,6 +36,40 @@ def test_pages_are_what_the_records_give(scale, gathered, tmp_path):
     for kind in ("html", "md"):
         made = write_report([records], tmp_path / f"page.{kind}", kind, found)
         assert made.read_text() == (RESULTS / scale / KINDS[kind]).read_text()
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_published_records_can_be_gone_on_with(scale):
+    """Neither other defaults nor other recipes make them records of something else."""
+    records = RESULTS / "records" / scale
+    assert finished(parameter_cell(records / "parameters.json")) is not None
+    place = Place(records, load_scale(scale))
+    today = {place.run_of(label, 1).parent: recipe for label, recipe in operator_recipes(place).items()}
+    if place.scale.pretraining.seeds == 1:
+        today = {records / "runs" / label: recipe for label, recipe in operator_recipes(place).items()}
+    for one in lists_of(place):
+        kept = [variant for variant in one.ablations.variants if not variant.narrowed_to]  # those depend on the data
+        today |= {records / "ablations" / variant.name: one.recipes[variant.name] for variant in kept}
+    seen = 0
+    for folder, recipe in today.items():
+        for run in sorted(folder.rglob("run.json")):
+            began = json.loads(run.read_text())
+            was = recipe_from_dict(began["recipe"], str(run))
+            assert was.to_dict() == began["recipe"]
+            assert identity_of(was, began["data"]) == json.loads((run.parent / "summary.json").read_text())["identity"]
+            assert as_written(was) == as_written(recipe), run
+            seen += 1
+    assert seen == {"base": 2, "sprint": 44}[scale]
+
+
+def as_written(recipe):
+    """Without what a search and a seed put into it."""
+    return replace(
+        recipe,
+        about="",
+        optimizer=replace(recipe.optimizer, learning_rate=1.0),
+        training=replace(recipe.training, seed=1),
+    )
 
 
 @pytest.mark.parametrize("page", ["README.md", "base.md", "levers.md", "../rolled.md"])

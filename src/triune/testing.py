@@ -46,7 +46,7 @@ def small_config(operator: str, **overrides: Any) -> TriuneConfig:
 
 
 def small_model(operator: str, **overrides: Any) -> TriuneForMaskedLM:
-    """A masked-LM model moved off its starting point: role vectors at one would hide mistakes with them."""
+    """A masked-LM model moved off its starting point: role vectors at one or zero would hide mistakes with them."""
     torch.manual_seed(1)
     model = TriuneForMaskedLM(small_config(operator, **overrides)).eval()
     with torch.no_grad():

@@ -172,7 +172,7 @@ def test_a_positive_score_sign_takes_the_absolute_value(role_vectors):
     ("settings", "said"),
     [
         ({"role_vectors": "value", "score_sign": "positive"}, "has no vector to apply to"),
-        ({"role_start": "signed", "score_sign": "positive"}, "leave one out"),
+        ({"role_start": "signed", "score_sign": "positive"}, "leave that out"),
         ({"score_sign": "negative"}, "score_sign"),
     ],
 )

@@ -1,10 +1,15 @@
 """Where role vectors start, beyond ones, normal and signed."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
+from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError
 
 from triune import TriuneError, TriuneForMaskedLM, operators
 from triune.operators import AttentionShape
+from triune.operators.shared import SharedSettings
 from triune.testing import small_batch, small_config
 
 WIDE = AttentionShape(width=1024, heads=4)
@@ -92,13 +97,26 @@ def test_start_by_default(operator, settings, start):
     assert small_config(operator, operator_settings=settings).operator_settings["role_start"] == start
 
 
+def test_a_start_that_stays_open_is_an_error():
+    """Of an operator of somebody's own, whose settings are made otherwise: it would start at one without a word."""
+
+    @dataclass
+    class Settings(SharedSettings):
+        def __post_init__(self):
+            pass
+
+    with pytest.raises(StrictDataclassError, match="role_start was left open"):
+        strict(Settings)()
+    assert strict(Settings)(role_start="ones").role_start == "ones"
+
+
 @pytest.mark.parametrize("start", ["signed-pairs", "product", "halves"])
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
         ({"role_vectors": "value"}, "has no vector to sign"),
         ({"role_vectors": "none"}, "has no vector to sign"),
-        ({"score_sign": "positive"}, "leave one out"),
+        ({"score_sign": "positive"}, "leave that out"),
     ],
 )
 def test_starts_that_do_not_apply(start, settings, says):

@@ -3,6 +3,7 @@
 Models are built on the meta device: every module is there, no memory is, and the whole study takes seconds.
 """
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Sequence
@@ -67,7 +68,7 @@ def study(config: TriuneConfig, heads: Sequence[str], names: Sequence[str] | Non
 
 def parameter_cell(record: Path) -> Cell:
     """The study of the paper's own model with all operators that are registered, but for those that came later."""
-    named = {name: str(operators.settings_for(name, None)) for name in _reproduced()}
+    named = {name: str(operators.settings_for(name, _at_one(name))) for name in _reproduced()}
     described = operators.with_operator_sources({"operators": named, "version": VERSION}, named)
     identity = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:24]
     return Cell("parameters", _measure, {"record": record, "identity": identity}, record, identity)
@@ -76,6 +77,12 @@ def parameter_cell(record: Path) -> Cell:
 def _measure(record: Path, identity: str) -> Record:
     measured = {**study(preset("base"), paper.TABLE_4_HEADS, _reproduced()), "identity": identity}
     return write_record(record, operators.with_operator_sources(measured, _reproduced()))
+
+
+def _at_one(name: str) -> dict[str, Any] | None:
+    """A start changes no count, and another default must not make records out of date either."""
+    has_start = any(field.name == "role_start" for field in dataclasses.fields(operators.get(name).Settings))
+    return {"role_start": "ones"} if has_start else None
 
 
 def _reproduced() -> list[str]:
@@ -140,7 +147,6 @@ def _saved(row: dict[str, Any], baseline: dict[str, Any]) -> dict[str, Any]:
 def _is_the_papers_model(config: TriuneConfig) -> bool:
     papers = preset("base", operator=config.operator)
     counted = [
-        "operator_settings",
         "tie_word_embeddings",
         "hidden_size",
         "num_hidden_layers",
@@ -149,7 +155,10 @@ def _is_the_papers_model(config: TriuneConfig) -> bool:
         "vocab_size",
     ]
     counted += ["max_position_embeddings", "type_vocab_size", "num_labels", "position"]
-    return all(getattr(config, field) == getattr(papers, field) for field in counted)
+    costs = operators.get(config.operator).costs  # settings that change no count leave it the paper's
+    return costs(config.settings) == costs(papers.settings) and all(
+        getattr(config, field) == getattr(papers, field) for field in counted
+    )
 
 
 def _paper_comparison(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:

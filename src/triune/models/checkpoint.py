@@ -71,6 +71,11 @@ def _check_operator(model: Any, info: dict[str, Any], name: Any) -> None:
     if found == expected:
         return
     fitting = [other for other in operators.names() if _parameter_names(other, config) == found]
+    if config.operator in fitting:  # with its default settings, which are not those of the configuration
+        raise TriuneError(
+            f"checkpoint '{name}' was saved with other settings of '{config.operator}' than the configuration has: it "
+            f"holds {_listed(found)}, not {_listed(expected)}; leave operator_settings out"
+        )
     says = f"holds the operator '{fitting[0]}'" if fitting else f"holds attention weights {_listed(found)}"
     advice = f"pass operator='{fitting[0]}'" if fitting else "pass the operator and settings it was saved with"
     raise TriuneError(
@@ -104,7 +109,11 @@ def _and_more(others: Sized) -> str:
 
 
 def _parameter_names(operator: str, config: Any) -> set[str]:
-    built = operators.build(operator, config.attention_shape, folded=config.folded)
+    """With its default settings; none where these do not go with the shape."""
+    try:
+        built = operators.build(operator, config.attention_shape, folded=config.folded)
+    except TriuneError:
+        return set()
     return {parameter for parameter, _ in built.named_parameters()}
 
 

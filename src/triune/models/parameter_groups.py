@@ -8,7 +8,7 @@ from torch import nn
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """For any optimiser of torch: decay on matrices, none on biases, norms and an operator's own vectors.
 
-    Role vectors start at one and not at zero; dq and dk are multiplied, so that decay would shrink scores twice over.
+    Role vectors are scales, not weights: dq and dk are multiplied, so that decay would shrink scores twice over.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return [

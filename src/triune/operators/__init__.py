@@ -13,6 +13,7 @@ from triune.operators.registry import (
     registering_module,
     settings_for,
     with_operator_sources,
+    written_out,
 )
 from triune.operators.roles import AttentionShape, OneTensor, Roles, Rotate
 
@@ -52,4 +53,5 @@ __all__ = [
     "standard",
     "symmetric",
     "with_operator_sources",
+    "written_out",
 ]

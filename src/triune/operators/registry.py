@@ -127,14 +127,25 @@ def settings_for(name: str, given: Mapping[str, Any] | None) -> Any:
     for key in given or {}:
         if key not in known:
             raise TriuneError(
-                f"operator '{name}' has no setting '{key}'{did_you_mean(key, known)}; who changes config.operator also "
-                "sets config.operator_settings = None"
+                f"operator '{name}' has no setting '{key}'{did_you_mean(str(key), known)}; who changes config.operator "
+                "also sets config.operator_settings = None"
             )
     try:
         return operator.Settings(**(given or {}))
     except StrictDataclassError as error:
         said = mistyped(operator.Settings, given or {}) or one_line(error.__cause__ or error)
         raise TriuneError(f"operator '{name}': {said}") from error
+
+
+def written_out(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings given, and what those are that an operator leaves open (their default is None) and then chooses.
+
+    Another version may choose otherwise: what is written of a run says what it was.
+    """
+    chosen = settings_for(name, given)
+    left_open = [one.name for one in dataclasses.fields(chosen) if one.default is None and given.get(one.name) is None]
+    now = {key: getattr(chosen, key) for key in left_open}
+    return {**given, **{key: value for key, value in now.items() if value is not None}}
 
 
 def build(

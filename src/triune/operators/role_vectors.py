@@ -21,6 +21,7 @@ from triune.operators.roles import AttentionShape
 HALVES_SIZE = 1.4
 # Starts at which c is negative in places, and the vector that makes it so is dq.
 SIGNED_STARTS = ("signed", "signed-pairs", "product", "halves")
+_ANOTHER_START = "set role_start to 'ones'"  # not «leave it out»: configurations hold it written out
 RoleStart = Literal["ones", "normal", "signed", "signed-pairs", "product", "halves"]
 
 
@@ -53,13 +54,15 @@ class RoleVectorSettings:
         return len({"query_scale", "value_scale"}.intersection(self.vectors))
 
     def validate_start_applies(self) -> None:
+        if self.role_start is None:
+            raise ValueError("role_start was left open: a __post_init__ of your own calls super().__post_init__()")
         if self.role_start in SIGNED_STARTS and "query_scale" not in self.vectors:
             raise ValueError(
                 f"role_start='{self.role_start}' has no vector to sign with role_vectors='{self.role_vectors}': "
-                "use 'separate' or 'joint', or leave role_start out"
+                f"use 'separate' or 'joint', or {_ANOTHER_START}"
             )
         if self.role_start == "normal" and not self.vectors:
-            raise ValueError("role_start='normal' does not apply with role_vectors='none': leave it out")
+            raise ValueError(f"role_start='normal' does not apply with role_vectors='none': {_ANOTHER_START}")
         if self.score_sign == "positive" and "query_scale" not in self.vectors:
             raise ValueError(
                 f"score_sign='positive' has no vector to apply to with role_vectors='{self.role_vectors}': "
@@ -67,7 +70,8 @@ class RoleVectorSettings:
             )
         if self.score_sign == "positive" and self.role_start in SIGNED_STARTS:
             raise ValueError(
-                f"role_start='{self.role_start}' starts at signs that score_sign='positive' takes away: leave one out"
+                f"role_start='{self.role_start}' starts at signs that score_sign='positive' takes away: leave that "
+                f"out, or {_ANOTHER_START}"
             )
         if not 0 <= self.role_spread < float("inf"):
             raise ValueError(f"role_spread is a standard deviation: {self.role_spread} is not one")

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import yaml
 from huggingface_hub.dataclasses import strict
 
+from triune import operators
 from triune.training.recipe_files import Number, check_dropouts, check_optimizer, parts_from_dict, read_parts
 
 
@@ -52,7 +53,7 @@ class MaskingPart:
     def validate_shares(self) -> None:
         if not 0 < self.ratio < 1:
             raise ValueError(f"masking.ratio must lie between 0 and 1, not be {self.ratio}")
-        if self.mask_share < 0 or self.random_share < 0 or self.mask_share + self.random_share > 1:
+        if not (self.mask_share >= 0 and self.random_share >= 0 and self.mask_share + self.random_share <= 1):
             raise ValueError("masking.mask_share and masking.random_share must be shares that add up to at most 1")
 
 
@@ -145,7 +146,9 @@ PARTS: dict[str, type] = {
 
 def load_recipe(name: str, overrides: list[str] | None = None) -> Recipe:
     """Read a recipe and apply `key=value` overrides, e.g. `optimizer.learning_rate=1e-3`."""
-    return Recipe(**read_parts(name, overrides, PARTS))
+    recipe = Recipe(**read_parts(name, overrides, PARTS))
+    recipe.model.operator_settings = operators.written_out(recipe.model.operator, recipe.model.operator_settings)
+    return recipe
 
 
 def recipe_from_dict(written: dict[str, Any], where: str) -> Recipe:
