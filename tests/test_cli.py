@@ -168,6 +168,13 @@ def test_params_of_other_models_than_the_papers(triune, change, tmp_path):
         assert not study["operators"]["standard"]["model"]["masked-lm"]["printed_in_paper"]
 
 
+def test_params_of_the_papers_model_whatever_its_start(triune, tmp_path):
+    described = {"model_type": "triune", "operator": "shared", "operator_settings": {"role_start": "signed"}}
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    study = json.loads(triune("params", "--config", tmp_path, "--json").stdout)
+    assert study["paper"]["table_4"]["shared"]["equal"]
+
+
 def test_bare_command_is_help(triune):
     result = triune()
     assert "Usage" in result.stdout + result.stderr
@@ -274,6 +281,7 @@ def test_a_folder_that_python_takes_for_a_module_is_no_plugin(triune, tmp_path, 
         (["params", "--config", "{tmp}/typed.json"], "hidden_size"),
         (["params", "--config", "{tmp}/odd.json"], "not divisible"),
         (["params", "--config", "{tmp}/gpt2.json"], "model type 'gpt2'"),
+        (["params", "--config", "{tmp}/unread.json"], "/unread.json': a value in it cannot be read"),
         (["params", "--config", "{tmp}/slip.json"], "did you mean 'hidden_size'?"),
         (["params", "--config", ""], "neither a size"),
         (["--plugin", "{tmp}/odd.json", "operators"], "must end in .py"),
@@ -296,6 +304,7 @@ def test_mistakes_are_one_line_and_status_2(triune, arguments, says, tmp_path):
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "typed.json").write_text('{"hidden_size": "wide"}')
+    (tmp_path / "unread.json").write_text('{"id2label": 3}')
     (tmp_path / "odd.json").write_text('{"hidden_size": 30, "num_attention_heads": 4}')
     (tmp_path / "gpt2.json").write_text('{"model_type": "gpt2", "n_embd": 64}')
     (tmp_path / "slip.json").write_text('{"hiden_size": 64}')

@@ -87,6 +87,9 @@ def test_relative_positions_are_refused(tmp_path):
         ({"operator": None}, "operator"),
         ({"opertor": "standard"}, "did you mean 'operator'?"),
         ({"model_type": "gpt2"}, "model type 'gpt2'"),
+        ({"hidden_dropout_prob": 1.5}, "hidden_dropout_prob is a share from 0 up to 1, not 1.5"),
+        ({"classifier_dropout": -0.1}, "classifier_dropout is a share from 0 up to 1, not -0.1"),
+        ({"pad_token_id": 67}, "pad_token_id 67 is not in a vocabulary of 67"),
     ],
 )
 def test_values_that_make_no_model(overrides, says, tmp_path):
@@ -108,6 +111,14 @@ def test_an_edited_configuration_is_checked_again():
     with message("config.operator_settings = None"):
         triune.TriuneModel(config)
     config.operator_settings = None
+    config.check()
+    config = small_config("shared")
+    config.operator_settings["role_vectors"] = "none"  # beside the start that was written out
+    with message("role_start='halves' has no vector to sign", "set role_start to 'ones'"):
+        triune.TriuneModel(config)
+    config.operator_settings["role_start"] = "ones"
+    triune.TriuneModel(config)
+    config = small_config("standard")
     assert triune.TriuneModel(config).encoder.layer[0].attention.self.key.out_features == 32
 
 
@@ -177,6 +188,18 @@ def test_checkpoint_with_other_settings(tmp_path):
     small_model("shared", operator_settings={"role_vectors": "value"}).save_pretrained(tmp_path)
     with message("attention weights shared, value_scale", "settings it was saved with"):
         triune.TriuneForMaskedLM.from_pretrained(tmp_path, operator_settings={"role_vectors": "joint"})
+
+
+def test_checkpoint_of_default_settings_with_others(tmp_path):
+    small_model("shared").save_pretrained(tmp_path)
+    with message("saved with other settings of 'shared'", "not shared, value_scale", "leave operator_settings out"):
+        triune.TriuneForMaskedLM.from_pretrained(tmp_path, operator_settings={"role_vectors": "value"})
+
+
+def test_checkpoint_of_another_operator_with_heads_that_have_no_halves(tmp_path):
+    small_model("standard", num_attention_heads=16).save_pretrained(tmp_path)
+    with message("holds the operator 'standard'", "asks for 'symmetric'"):
+        triune.TriuneForMaskedLM.from_pretrained(tmp_path, operator="symmetric")
 
 
 def test_folded_checkpoint_as_unfolded(tmp_path):

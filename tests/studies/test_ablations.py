@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from triune.studies.ablations import (
     load_ablations,
     says_more,
     write_ablations,
+    written_recipes,
 )
 from triune.studies.place import Place, check
 from triune.studies.pretraining import ablation_records, comparable
@@ -75,6 +77,10 @@ def test_a_variant_is_tested_against_what_it_is_compared_with(tmp_path):
         ({"third": {"against": "othr"}}, "there is no variant 'othr'; did you mean 'other'"),
         ({"third": {"against": "third"}}, "'third' cannot be compared with 'third'"),
         ({"standard": {"against": "other"}}, "'standard' cannot be compared with 'other'"),
+        (
+            {"third": {"narrowed_to": "other"}, "fourth": {"narrowed_to": "third"}},
+            "'fourth' cannot be narrowed to 'third', which is narrowed itself",
+        ),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(tmp_path, variants, said):
@@ -82,6 +88,20 @@ def test_what_cannot_be_compared_is_one_line(tmp_path, variants, said):
         load_ablations(written(tmp_path, **variants))
     assert said.split("; did")[0] in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_names_that_yaml_takes_for_numbers(tmp_path):
+    path = Path(written(tmp_path, **{"2": {}, "third": {"against": 2, "narrowed_to": 2}}))
+    path.write_text(path.read_text().replace("'2'", "2"))
+    assert 2 in yaml.safe_load(path.read_text())["variants"]
+    third = load_ablations(str(path)).variants[-1]
+    assert (third.against, third.narrowed_to) == ("2", "2")
+
+
+def test_an_override_with_a_colon_is_one_line(tmp_path):
+    ablations = load_ablations(written(tmp_path, third={"set": [{"model.operator": "standard"}]}))
+    with pytest.raises(TriuneError, match=r"'\{'model.operator': 'standard'\}' is not PART.KEY=VALUE"):
+        written_recipes(ablations, "pocket", [])
 
 
 def test_variants_that_are_left_out():

@@ -2,9 +2,9 @@
 
 import json
 import shutil
-from importlib.util import find_spec
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -145,10 +145,12 @@ def test_damaged_weights_are_one_line(damage, samples, command, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.skipif(find_spec("flash_attn") is not None, reason="it can run here")
-def test_an_attention_that_cannot_run_here_is_one_line(samples, command, tmp_path):
-    result = command(*own_arguments(samples, tmp_path / "out", "training.attention=flash_attention_2"))
-    one_line(result, "FlashAttention2", samples.shared)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="it can run here")
+@pytest.mark.parametrize("attention", ["flash_attention_2", "flex_attention"])
+def test_an_attention_that_cannot_run_here_is_one_line(attention, samples, command, tmp_path):
+    result = command(*own_arguments(samples, tmp_path / "out", f"training.attention={attention}"))
+    one_line(result, f"attention '{attention}' cannot run here")
+    assert not (tmp_path / "out").exists()
 
 
 OWN_MISTAKES = {

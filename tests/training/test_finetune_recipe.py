@@ -119,6 +119,7 @@ def test_numbers_may_be_written_as_people_write_them():
         ("training.most_rows=0", "most_rows"),
         ("search.learning_rates=[0]", "positive"),
         ("search.learning_rates=[[1e-3]]", "positive"),
+        ("search.learning_rates=[1e-4, 1.00000001e-4]", "must differ in their first six digits"),
     ],
 )
 def test_a_mistake_in_a_value_is_one_line(override, word):

@@ -63,6 +63,13 @@ def undisturbed(blocks, tmp_path_factory):
     return run
 
 
+CANNOT_RUN_HERE = [
+    ("training.attention=one_tensor", "'one_tensor' cannot run"),
+    ("training.attention=flash_attention_2", "'flash_attention_2' cannot run here"),
+    ("training.attention=flex_attention", "'flex_attention' cannot run here"),
+]
+
+
 @pytest.mark.parametrize(
     ("override", "word"),
     [
@@ -70,6 +77,8 @@ def undisturbed(blocks, tmp_path_factory):
         ("model.heads=7", "num_attention_heads"),
         ("model.operator=sharde", "did you mean 'shared'"),
         ("training.attention=sdpaa", "unknown attn_implementation 'sdpaa'"),
+        ("model.heads=8", "halves heads of 4 dimensions or more, not of 2"),
+        *([] if torch.cuda.is_available() else CANNOT_RUN_HERE),
     ],
 )
 def test_a_mistake_in_the_recipe_leaves_no_run_folder(override, word, blocks, tmp_path):
@@ -496,6 +505,16 @@ def test_an_edited_operator_does_not_go_on_in_the_same_folder(blocks, tmp_path):
     assert again.returncode == 2
     assert "the source of the operator 'rolled-run' differs from what it was there" in again.stderr
     assert "finished already" not in again.stderr
+
+
+def test_a_run_from_before_a_default_changed_is_not_gone_on_with(half_way, blocks):
+    """A recipe that leaves the start open, with weights that started elsewhere: neither one model nor the other."""
+    written = json.loads((half_way / "run.json").read_text())
+    assert written["recipe"]["model"]["operator_settings"] == {"role_start": "halves"}
+    written["recipe"]["model"]["operator_settings"] = {}  # as it was written when this was what ones are
+    (half_way / "run.json").write_text(json.dumps(written))
+    with pytest.raises(TriuneError, match="role_start is None there and halves here"):
+        pretrain(tiny(), blocks, half_way)
 
 
 def test_the_identity_of_published_records_stays(monkeypatch):

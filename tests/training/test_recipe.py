@@ -69,6 +69,22 @@ def test_settings_go_with_the_operator_that_they_belong_to():
     assert (other.operator, other.operator_settings) == ("rolled", {})
 
 
+def test_what_an_operator_chooses_is_written_out():
+    """Another version may choose otherwise, and a record has to say what it was."""
+
+    def settings(operator, given):
+        return load_recipe("pocket", [f"model.operator={operator}", given]).model.operator_settings
+
+    assert settings("shared", "model.operator_settings={}") == {"role_start": "halves"}
+    assert settings("shared", "model.operator_settings={role_start: null}") == {"role_start": "halves"}
+    assert settings("shared", "model.operator_settings={role_start: ones}") == {"role_start": "ones"}
+    assert settings("shared", "model.operator_settings={role_vectors: value}")["role_start"] == "ones"
+    # What has a plain default is left out as ever: records of such recipes are there.
+    assert settings("rolled", "model.operator_settings={}") == settings("standard", "model.operator_settings={}") == {}
+    old = {"model": {"operator_settings": {}}, "training": {"steps": 1}}
+    assert recipe_from_dict(old, "a record").model.operator_settings == {}
+
+
 def test_powers_of_ten_are_numbers_in_settings_too():
     settings = ["model.operator_settings={role_start: normal}", "model.operator_settings.role_spread=1e-3"]
     assert load_recipe("pocket", settings).model.operator_settings == {"role_start": "normal", "role_spread": 0.001}
@@ -111,6 +127,9 @@ def test_overrides():
         ("optimizer.betas=[0.9]", "two numbers"),
         ("optimizer.schedule=step", "schedule"),
         ("masking.ratio=1.5", "between 0 and 1"),
+        ("masking.mask_share=.nan", "shares that add up to at most 1"),
+        ("model.operator_settings={1: 2}", "no setting '1'"),
+        ("model.operator=nobody", "unknown operator 'nobody'"),
         ("training.steps=0", "must be a positive number"),
         ("training.seed=-1", "training.seed must be a whole number from 0"),
         ("training.evaluate_blocks=0", "training.evaluate_blocks must be at least 1, not 0"),

@@ -94,6 +94,11 @@ class TriuneConfig(BertConfig):
                 f"rotary positions turn pairs of dimensions, and heads are {self.attention_shape.head_width} wide: "
                 "choose an even hidden_size / num_attention_heads"
             )
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
+            if not 0 <= (getattr(self, name) or 0) < 1:
+                raise TriuneError(f"{name} is a share from 0 up to 1, not {getattr(self, name)}")
+        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
+            raise TriuneError(f"pad_token_id {self.pad_token_id} is not in a vocabulary of {self.vocab_size}")
         if self.rotary_base <= 0:
             raise TriuneError(f"rotary_base must be positive, not {self.rotary_base}")
         if (act := self.hidden_act) not in (known := _activations()):

@@ -62,7 +62,7 @@ def load_ablations(name: str, leave_out: Collection[str] = ()) -> Ablations:
     try:
         written = yaml.safe_load(path.read_text(encoding="utf-8"))
         variants = tuple(
-            Variant(str(key), str(value["about"]), tuple(value["set"]), value.get("narrowed_to"), value.get("against"))
+            Variant(str(key), str(value["about"]), tuple(map(str, value["set"])), *_others(value))
             for key, value in written["variants"].items()
             if str(key) not in leave_out
         )
@@ -75,11 +75,12 @@ def load_ablations(name: str, leave_out: Collection[str] = ()) -> Ablations:
             f"({one_line(error)})"
         ) from error
     names = [variant.name for variant in variants]
+    narrowed = {variant.name for variant in variants if variant.narrowed_to}
     for name in names:  # a folder is called by it
         if not name.isprintable() or "/" in name or name.startswith("."):
             raise TriuneError(f"'{path}': a variant cannot be called '{shown(name)}'")
     others = (other for variant in variants for other in (variant.narrowed_to, variant.against) if other is not None)
-    for wanted in [ablations.reference, *map(str, others)]:
+    for wanted in [ablations.reference, *others]:
         if wanted not in names:
             if wanted in leave_out:
                 raise TriuneError(f"'{path}': '{wanted}' is left out, and other variants are compared with it")
@@ -88,7 +89,16 @@ def load_ablations(name: str, leave_out: Collection[str] = ()) -> Ablations:
         if variant.against == variant.name or (variant.against and variant.name == ablations.reference):
             what = f"'{variant.name}' cannot be compared with '{variant.against}'"
             raise TriuneError(f"'{path}': {what}: leave out its `against`")
+        if variant.narrowed_to in narrowed:  # what counts is how many parameters that has in the end
+            what = f"'{variant.name}' cannot be narrowed to '{variant.narrowed_to}'"
+            raise TriuneError(f"'{path}': {what}, which is narrowed itself: name what that is narrowed to")
     return ablations
+
+
+def _others(value: dict[str, Any]) -> list[str | None]:
+    """Names, which YAML may have read as numbers."""
+    named = (value.get("narrowed_to"), value.get("against"))
+    return [None if name is None else str(name) for name in named]
 
 
 def ablation_cells(

@@ -116,6 +116,8 @@ class SearchPart:
 
     def validate_rates(self) -> None:
         _check_rates("search.learning_rates", self.learning_rates)
+        if len({f"{rate:g}" for rate in self.learning_rates}) != len(set(self.learning_rates)):  # folders are called so
+            raise ValueError(f"search.learning_rates must differ in their first six digits: {self.learning_rates}")
 
 
 @dataclass

@@ -13,7 +13,7 @@ from triune.data.tasks import get_task
 from triune.errors import DivergedError, TriuneError
 from triune.evaluation.comparing import DEV
 from triune.evaluation.finetuned import split_label
-from triune.kernels import dispatch
+from triune.models.here import check_attention
 from triune.models.locate import Location, locate_model
 from triune.operators import with_operator_sources
 from triune.presence import MODEL, RECORD
@@ -86,7 +86,7 @@ def run_matrix(matrix: Matrix, done: Callable[[Cell, Record, bool], object]) -> 
     `done(cell, record, before)` is called for each; `before` says that it was finished before.
     """
     for name in matrix.tasks:
-        dispatch.choose(matrix.recipe_of(name).training.attention)  # mistakes are found first: here, then in the data
+        check_attention(matrix.recipe_of(name).training.attention)  # mistakes are found first: here, then in the data
     hashes = {name: load(data).sha256 for name, data in matrix.tasks.items()}
     for name, label, seed in product(matrix.tasks, matrix.models, matrix.seeds):
         if matrix.keeps(name, seed):

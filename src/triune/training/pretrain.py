@@ -24,9 +24,9 @@ from triune.data.frequencies import unigram_loss
 from triune.data.tokenizer import load_tokenizer, write_tokenizer
 from triune.errors import DivergedError, TriuneError, one_line
 from triune.files import alone_at, write_text
-from triune.kernels import dispatch
 from triune.models.configuration import TriuneConfig
 from triune.models.heads import TriuneForMaskedLM
+from triune.models.here import check_model
 from triune.presence import MODEL, SUMMARY
 from triune.progress import say
 from triune.training import checkpoints, run_folder
@@ -55,9 +55,11 @@ def _pretrain(recipe: Recipe, data: Path, run: Path, report_to: str, console: Co
     if len(valid) == 0:
         raise TriuneError(f"data in '{data}' holds no validation blocks: prepare it with --valid, or with more text")
     # Mistakes are found before there is a run folder, which would belong to the wrong recipe.
-    dispatch.choose(recipe.training.attention)
     config, steps = model_config(recipe, train), _steps(recipe, len(train))
     _share(recipe, _devices())
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with _precision(recipe, device):
+        check_model(config, device)
     if is_first:
         run_folder.open_run(run, recipe, run_folder.data_hashes(train))
     if run_folder.is_finished(run):
@@ -271,12 +273,16 @@ def _announce(
 def _how(recipe: Recipe, model: TriuneForMaskedLM) -> str:
     """The code that computes it, as it is chosen for the device and the precision of the run."""
     part = recipe.training
-    with torch.autocast(model.device.type, torch.bfloat16, enabled=part.precision == "bfloat16"):
+    with _precision(recipe, model.device):
         turned = "" if model.rotary_core is None else f"rotary {model.rotary_core.name}, "
         return (
             f"attention {model.attention_core.name}, {turned}feed-forward {model.feed_forward_core.name}, "
             f"norm {model.norm_core.name}, {'compiled' if part.compile else 'not compiled'}"
         )
+
+
+def _precision(recipe: Recipe, device: torch.device) -> torch.autocast:
+    return torch.autocast(device.type, torch.bfloat16, enabled=recipe.training.precision == "bfloat16")
 
 
 def _speed(recipe: Recipe, trainer: PretrainingTrainer, metrics: RunMetrics, blocks: Blocks) -> dict[str, Any]:
