@@ -6,6 +6,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from triune import TriuneForMaskedLM, TriuneModel, operators, preset
 from triune.kernels.add_norm import add_norm
+from triune.kernels.packing import Packing
 from triune.kernels.reference import reference_attention
 from triune.kernels.rotary import rotary_tables, rotate, rotate_in_one_pass
 from triune.operators import AttentionShape
@@ -194,3 +195,12 @@ def test_masks_are_made_without_waiting_for_the_device():
         torch.cuda.set_sync_debug_mode("default")
     on_cpu = Masking(seed=1, vocab_size=2000, mask_id=4, special_ids=(0, 1, 2, 3, 4))(tokens.cpu(), examples.cpu())
     assert all(torch.equal(batch[name].cpu(), on_cpu[name]) for name in on_cpu)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_means_of_long_sequences(dtype):
+    starts = torch.tensor([0, 512, 4096], dtype=torch.int32, device="cuda")
+    states_1Md = torch.ones(1, 4096, 8, dtype=dtype, device="cuda")
+    means = Packing(starts, 3584).mean_states(states_1Md)
+    assert torch.equal(means, torch.ones_like(means))
+    assert means.dtype == dtype

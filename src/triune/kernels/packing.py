@@ -58,9 +58,11 @@ class Packing(NamedTuple):
     def mean_states(self, states_1Md: torch.Tensor) -> torch.Tensor:
         """The mean of each sequence's states, (sequences, d)."""
         lengths = self.cu_seqlens.diff()
-        sums = states_1Md.new_zeros((lengths.shape[0], states_1Md.shape[-1]))
-        sums = sums.index_add(0, self.sequence_of_each(states_1Md.shape[1]), states_1Md[0])
-        return sums / lengths.clamp(min=1)[:, None].to(sums.dtype)
+        # In float32: added up in half precision, as a GPU would, a sum of some hundred states no longer grows.
+        exact = torch.promote_types(states_1Md.dtype, torch.float32)
+        sums = states_1Md.new_zeros((lengths.shape[0], states_1Md.shape[-1]), dtype=exact)
+        sums = sums.index_add(0, self.sequence_of_each(states_1Md.shape[1]), states_1Md[0].to(exact))
+        return (sums / lengths.clamp(min=1)[:, None]).to(states_1Md.dtype)
 
 
 def without_padding(attention_mask_BT: torch.Tensor) -> Packing | None:
