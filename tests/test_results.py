@@ -72,7 +72,7 @@ def as_written(recipe):
     )
 
 
-@pytest.mark.parametrize("page", ["README.md", "base.md", "levers.md", "../rolled.md"])
+@pytest.mark.parametrize("page", ["README.md", "sprint.md", "base.md", "levers.md", "../rolled.md"])
 def test_figures_in_words_are_those_of_a_page(page):
     """Whole lines, so that a figure keeps what it is of; commands and names in code say nothing that was measured."""
     lines = {line for scale in SCALES for line in (RESULTS / scale / KINDS["md"]).read_text().splitlines()}
