@@ -91,7 +91,8 @@ def test_recipes_without_it_are_the_same_as_ever():
         (["training.role_rate=10"], [], "training.role_rate is 10 there and 1.0 here"),
         ([], ["training.role_rate=10"], "training.role_rate is 1.0 there and 10 here"),
         (["model.mask_diagonal=true"], [], "model.mask_diagonal is True there and False here"),
-        ([], ["model.operator_settings={}"], "model.operator_settings.role_start is signed there and None here"),
+        ([], ["model.operator_settings={}"], "model.operator_settings.role_start is signed there and halves here"),
+        (["model.operator_settings.score_sign=free"], [], "operator_settings.score_sign is free there and None here"),
     ],
 )
 def test_a_folder_of_another_recipe_is_told(before, now, said, finished, blocks, tmp_path):
