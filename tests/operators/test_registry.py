@@ -3,12 +3,15 @@
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 import torch
 
 import triune
 from triune import TriuneError, operators
+from triune.operators.standard import StandardAttention
 from triune.testing import check_operator, small_config
 
 PLUGIN = """
@@ -329,3 +332,19 @@ def test_operators_that_came_later_leave_the_reproduced_study_alone(rolled, tmp_
     assert parameter_cell(tmp_path / "other.json").identity != cell.identity
     del operators.get(rolled).in_reproduction
     assert parameter_cell(tmp_path / "other.json").identity == cell.identity
+
+
+def test_a_start_of_a_plugin_is_its_own(tmp_path):
+    """Whatever it is called and can be: for counting, starts at one are asked of Triune's role vectors alone."""
+    from triune.benchmarks.parameters import parameter_cell
+
+    @dataclass
+    class Settings:
+        role_start: Literal["here", "there"] = "here"
+
+    try:
+        operators.register("mine")(type("Mine", (StandardAttention,), {"Settings": Settings}))
+        cell = parameter_cell(tmp_path / "parameters.json")
+        assert "mine" in cell.run(**cell.arguments)["operators"]
+    finally:
+        operators.registry._OPERATORS.pop("mine", None)

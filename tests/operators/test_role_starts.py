@@ -8,9 +8,10 @@ from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
 
 from triune import TriuneError, TriuneForMaskedLM, operators
+from triune.benchmarks.parameters import study
 from triune.operators import AttentionShape
 from triune.operators.shared import SharedSettings
-from triune.testing import small_batch, small_config
+from triune.testing import small_batch, small_config, small_model
 
 WIDE = AttentionShape(width=1024, heads=4)
 OPERATORS = ("shared", "rolled", "shared-low-rank")
@@ -36,7 +37,20 @@ def test_halves_are_complementary(operator, role_vectors):
 
 def test_halves_of_heads_that_are_too_narrow():
     with pytest.raises(TriuneError, match=r"4 dimensions or more, not of 2"):
-        operators.build("shared", AttentionShape(8, 4), {"role_start": "halves"})
+        TriuneForMaskedLM(small_config("shared", num_attention_heads=16))
+
+
+def test_a_start_does_not_matter_to_a_model_that_has_one(tmp_path):
+    """Saved when ones were the default, with heads that have no halves."""
+    narrow = {"num_attention_heads": 16}
+    saved = small_model("shared", **narrow, operator_settings={"role_start": "ones"})
+    saved.save_pretrained(tmp_path)
+    loaded = TriuneForMaskedLM.from_pretrained(tmp_path, operator_settings={"score_sign": "free"})
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(saved.parameters(), loaded.parameters(), strict=True))
+    with pytest.raises(TriuneError, match="holds the operator 'shared'"):
+        TriuneForMaskedLM.from_pretrained(tmp_path, operator="standard")
+    counted = study(small_config("standard", **narrow), ["masked-lm"])["operators"]
+    assert counted["shared"]["attention"] == 2 * (32**2 + 4 * 32)
 
 
 @pytest.mark.parametrize("position", ["absolute", "rotary"])

@@ -146,10 +146,17 @@ def test_damaged_weights_are_one_line(damage, samples, command, tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="it can run here")
-@pytest.mark.parametrize("attention", ["flash_attention_2", "flex_attention"])
-def test_an_attention_that_cannot_run_here_is_one_line(attention, samples, command, tmp_path):
+@pytest.mark.parametrize(
+    ("attention", "said"),
+    [
+        ("flash_attention_2", "attention 'flash_attention_2' cannot run here"),
+        ("flex_attention", "attention 'flex_attention' cannot run here"),
+        ("one_tensor", "'one_tensor' cannot run: no CUDA device"),
+    ],
+)
+def test_an_attention_that_cannot_run_here_is_one_line(attention, said, samples, command, tmp_path):
     result = command(*own_arguments(samples, tmp_path / "out", f"training.attention={attention}"))
-    one_line(result, f"attention '{attention}' cannot run here")
+    one_line(result, said)
     assert not (tmp_path / "out").exists()
 
 

@@ -3,7 +3,6 @@
 Models are built on the meta device: every module is there, no memory is, and the whole study takes seconds.
 """
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from triune.models.heads import HEADS
 from triune.models.modeling import TriunePreTrainedModel
 from triune.models.presets import preset
 from triune.operators.formula import as_text, evaluate
+from triune.operators.role_vectors import RoleVectorSettings
 from triune.version import __version__
 
 FLOAT32, BFLOAT16 = 4, 2
@@ -81,8 +81,7 @@ def _measure(record: Path, identity: str) -> Record:
 
 def _at_one(name: str) -> dict[str, Any] | None:
     """A start changes no count, and another default must not make records out of date either."""
-    has_start = any(field.name == "role_start" for field in dataclasses.fields(operators.get(name).Settings))
-    return {"role_start": "ones"} if has_start else None
+    return {"role_start": "ones"} if issubclass(operators.get(name).Settings, RoleVectorSettings) else None
 
 
 def _reproduced() -> list[str]:

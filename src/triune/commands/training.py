@@ -33,9 +33,9 @@ def pretrain(
     ] = "none",
 ) -> None:
     """Pre-train a masked language model. Under torchrun or accelerate launch, devices share each step."""
-    from triune.training.recipe import load_recipe, swap_operator
+    from triune.training.recipe import load_recipe, read_recipe, swap_operator
 
-    swapped = swap_operator(load_recipe(recipe), operator) if operator else []
+    swapped = swap_operator(read_recipe(recipe), operator) if operator else []
     chosen = load_recipe(recipe, [*swapped, *(set_ or [])])
     from triune.report.curves import draw_curves
     from triune.training.pretrain import pretrain as run

@@ -109,11 +109,7 @@ def _and_more(others: Sized) -> str:
 
 
 def _parameter_names(operator: str, config: Any) -> set[str]:
-    """With its default settings; none where these do not go with the shape."""
-    try:
-        built = operators.build(operator, config.attention_shape, folded=config.folded)
-    except TriuneError:
-        return set()
+    built = operators.build(operator, config.attention_shape, folded=config.folded)
     return {parameter for parameter, _ in built.named_parameters()}
 
 

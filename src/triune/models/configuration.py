@@ -79,7 +79,7 @@ class TriuneConfig(BertConfig):
     def check(self) -> None:
         """Refuse what no model can be built from; models call it again, since a configuration can be edited."""
         sizes = ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "vocab_size")
-        for name in (*sizes, "max_position_embeddings"):
+        for name in (*sizes, "max_position_embeddings", "type_vocab_size"):
             if getattr(self, name) < 1:
                 raise TriuneError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.hidden_size % self.num_attention_heads:
@@ -119,7 +119,12 @@ class TriuneConfig(BertConfig):
         # What is overridden at load time is validated together with the rest, not set on the finished object.
         overridden = [field.name for field in dataclasses.fields(cls) if field.name in kwargs]
         config_dict.update({name: kwargs.pop(name) for name in overridden})
-        return super().from_dict(config_dict, **kwargs)
+        try:
+            return super().from_dict(config_dict, **kwargs)
+        except TriuneError:
+            raise
+        except (AttributeError, TypeError, ValueError) as error:  # of transformers, which reads some values unchecked
+            raise TriuneError(f"a value cannot be read ({one_line(error)})") from error
 
 
 def _of_bert(config_dict: dict[str, Any]) -> dict[str, Any]:

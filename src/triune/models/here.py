@@ -1,6 +1,9 @@
-"""Whether a model can be built, and its attention can run, on this machine: asked before anything is written."""
+"""Whether a model can be built, and its attention can run, on this machine: asked before anything is written.
 
-from functools import cache
+Device, and precision by autocast, are those of the moment.
+"""
+
+import copy
 
 import torch
 
@@ -12,33 +15,41 @@ from triune.models.heads import TriuneForMaskedLM
 
 # Of these the dispatch knows where they run; what others need is known to their packages alone.
 _OURS = (dispatch.AUTOMATIC, dispatch.FORCED, dispatch.SDPA, "eager", None)
-
-
-def check_attention(implementation: str | None) -> None:
-    dispatch.choose(implementation)  # an error where nobody knows the name
-    if implementation not in _OURS and (hindrance := _tried(implementation)) is not None:
-        raise TriuneError(f"attention '{implementation}' cannot run here: {hindrance}")
+_TOKENS = 8
 
 
 def check_model(config: TriuneConfig, device: torch.device) -> None:
-    """For the device and under the autocast of the moment."""
-    check_attention(config._attn_implementation)
-    with torch.device("meta"):
-        model = TriuneForMaskedLM(config)
-    dispatch.choose(config._attn_implementation, cores.situation(config, device, model.dtype))
-
-
-@cache
-def _tried(implementation: str) -> str | None:
-    """What goes wrong in one small layer, forward and backward, or None."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    small = {"vocab_size": 16, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1}
-    cuda = [device] if device.type == "cuda" else []
+    """Of a model that is to be built."""
+    check_attention(config, device)
+    with torch.random.fork_rng(devices=[]):
+        _one_layer(config)
     try:
-        with torch.random.fork_rng(cuda), torch.autocast(device.type, torch.bfloat16, enabled=bool(cuda)):
-            config = TriuneConfig(**small, operator="standard", attn_implementation=implementation)
-            tokens = torch.arange(1, 9, device=device)[None]
-            TriuneForMaskedLM(config).to(device)(input_ids=tokens, labels=tokens).loss.backward()
+        with torch.device("meta"):
+            _one_layer(config)
+    except NotImplementedError as error:  # of an operator of one's own, which no saved model could be loaded with
+        raise TriuneError(
+            f"operator '{config.operator}' cannot be built on PyTorch's meta device, where models are loaded: "
+            f"{one_line(error)}"
+        ) from error
+
+
+def check_attention(config: TriuneConfig, device: torch.device) -> None:
+    implementation = config._attn_implementation
+    dispatch.choose(implementation, cores.situation(config, device, torch.float32))
+    if implementation in _OURS:
+        return
+    tokens = torch.arange(1, 1 + min(_TOKENS, config.max_position_embeddings), device=device)[None]
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            _one_layer(config).to(device)(input_ids=tokens, labels=tokens).loss.backward()
+    except TriuneError:
+        raise
     except Exception as error:  # of packages that may fail as they like
-        return one_line(error)
-    return None
+        raise TriuneError(f"attention '{implementation}' cannot run here: {one_line(error)}") from error
+
+
+def _one_layer(config: TriuneConfig) -> TriuneForMaskedLM:
+    """The model, but for what costs time and says nothing."""
+    small = copy.deepcopy(config)
+    small.num_hidden_layers, small.vocab_size, small.pad_token_id = 1, 1 + _TOKENS, 0
+    return TriuneForMaskedLM(small)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from triune.errors import TriuneError, one_line
+from triune.errors import TriuneError
 from triune.models.configuration import TriuneConfig
 from triune.models.pretrained import resolved
 
@@ -53,8 +53,6 @@ def checked_config(described: dict[str, Any], path: Path) -> TriuneConfig:
         return TriuneConfig.from_dict(described)
     except TriuneError as error:
         raise TriuneError(f"configuration '{path}': {error}") from error
-    except (AttributeError, TypeError, ValueError) as error:  # of transformers, which reads some values unchecked
-        raise TriuneError(f"configuration '{path}': a value in it cannot be read ({one_line(error)})") from error
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -92,11 +92,6 @@ class RoleVectorAttention(Operator):
 
     def __init__(self, shape: AttentionShape, settings: RoleVectorSettings, folded: bool = False) -> None:
         super().__init__(shape, settings, folded)
-        if settings.role_start == "halves" and shape.head_width < 4:
-            raise TriuneError(
-                f"role_start='halves' halves heads of 4 dimensions or more, not of {shape.head_width}: "
-                "take fewer heads, or another role_start"
-            )
         for vector in self._vectors_kept(folded):
             setattr(self, vector, nn.Parameter(torch.empty(shape.width)))
 
@@ -123,6 +118,11 @@ class RoleVectorAttention(Operator):
         if vector == "query_scale" and start == "signed-pairs":
             return self._signs_of_pairs()
         if start == "halves":
+            if self.shape.head_width < 4:  # said here: to load or to count a model, its start does not matter
+                raise TriuneError(
+                    f"role_start='halves' halves heads of 4 dimensions or more, not of {self.shape.head_width}: "
+                    "take fewer heads, or another role_start"
+                )
             # Zero in one factor only: with dk at one, the gradient of dq is that of c, and dq leaves zero at once.
             scores_d = (self._pair_of_dimension() % 2 == 0).repeat(self.shape.heads)
             if vector == "query_scale":

@@ -13,13 +13,13 @@ from triune.errors import TriuneError
 from triune.presence import SUMMARY
 from triune.studies.ablations import Ablations, Variant, load_ablations, variant_recipes, written_recipes
 from triune.studies.place import FIRST_SEED, Place
-from triune.training.recipe import Recipe, load_recipe, swap_operator
+from triune.training.recipe import Recipe, load_recipe, read_recipe, swap_operator
 
 
 def operator_recipes(place: Place) -> dict[str, Recipe]:
     """By label, as written: without the rate of a search."""
     part = place.scale.pretraining
-    own = load_recipe(part.recipe, part.set)
+    own = read_recipe(part.recipe, part.set)
     recipes = {}
     for operator in place.labels:
         overrides = [*part.set, *swap_operator(own, operator)]

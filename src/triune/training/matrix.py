@@ -1,5 +1,6 @@
 """Models × tasks × seeds: the cells of a fine-tuning matrix. What is finished is not run again."""
 
+import copy
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -7,12 +8,15 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
+import torch
+
 from triune.cells import LOCAL, Cell, Engine, Record, finished, run_missing, worker_device, write_record
 from triune.data.encoded import CACHE
 from triune.data.tasks import get_task
 from triune.errors import DivergedError, TriuneError
 from triune.evaluation.comparing import DEV
 from triune.evaluation.finetuned import split_label
+from triune.kernels import dispatch
 from triune.models.here import check_attention
 from triune.models.locate import Location, locate_model
 from triune.operators import with_operator_sources
@@ -85,8 +89,7 @@ def run_matrix(matrix: Matrix, done: Callable[[Cell, Record, bool], object]) -> 
     score soon; meanwhile workers that would wait for the end of a search do what is ready of earlier tasks.
     `done(cell, record, before)` is called for each; `before` says that it was finished before.
     """
-    for name in matrix.tasks:
-        check_attention(matrix.recipe_of(name).training.attention)  # mistakes are found first: here, then in the data
+    _check_attention(matrix)  # mistakes are found first: here, then in the data
     hashes = {name: load(data).sha256 for name, data in matrix.tasks.items()}
     for name, label, seed in product(matrix.tasks, matrix.models, matrix.seeds):
         if matrix.keeps(name, seed):
@@ -108,6 +111,23 @@ def run_matrix(matrix: Matrix, done: Callable[[Cell, Record, bool], object]) -> 
             for (name, label), recipe in recipes.items()
         ]
     run_missing(ready, matrix.engine, done, of)
+
+
+def _check_attention(matrix: Matrix) -> None:
+    """That of every model that is still to be trained; of jobs it is for the machine to say that has them."""
+    asked = set()
+    for name, label in product(matrix.tasks, matrix.models):
+        training = matrix.recipe_of(name).training
+        dispatch.choose(training.attention)  # a name that nobody knows is wrong everywhere
+        missing = any(not (matrix.out / name / label / f"seed-{seed}" / RECORD).is_file() for seed in matrix.seeds)
+        if matrix.engine.kind == "local" and missing:
+            asked.add((label, training.attention, training.precision))
+    device = worker_device()
+    for label, attention, precision in sorted(asked):
+        config = copy.deepcopy(matrix.models[label].config)
+        config._attn_implementation = attention
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+            check_attention(config, device)
 
 
 def _searched_together(matrix: Matrix) -> list[list[str]]:
