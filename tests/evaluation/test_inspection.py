@@ -4,6 +4,7 @@ import json
 import math
 import pickle
 import shutil
+from itertools import permutations
 
 import pytest
 import torch
@@ -301,7 +302,8 @@ def test_figures_are_those_of_each_text_alone(make):
     folder = make(change=flip(9), operator_settings=SIGNED)
     looked = inspect_texts(folder, TEXTS)
     opened = open_model(folder)
-    every = [torch.tensor(attention_maps(opened, "x", text)["layers"]) for text in TEXTS]
+    mapped = [attention_maps(opened, "x", text) for text in TEXTS]
+    every, words_of = [torch.tensor(one["layers"]) for one in mapped], [one["tokens"] for one in mapped]
     assert looked["tokens"] == sum(maps.shape[-1] for maps in every)
     assert len({maps.shape[-1] for maps in every}) == 3
     for number, layer in enumerate(looked["layers"]):
@@ -312,7 +314,11 @@ def test_figures_are_those_of_each_text_alone(make):
                 entropy += -(rows * rows.clamp(min=1e-12).log()).sum(1) / math.log(maps.shape[-1])
                 unit = rows / rows.norm(dim=1, keepdim=True)
                 likeness += unit @ unit.T
+        ((words, maps),) = [(one, of) for one, of in zip(words_of, every, strict=True) if one.count("indeed") == 3]
+        indeed = [place for place, word in enumerate(words) if word == "indeed"]
         for head in range(4):
+            like = sum(float(maps[number][head, one, other]) for one, other in permutations(indeed, 2))
+            assert layer["heads"][head]["equal"] == pytest.approx(like / 3, abs=1e-4)
             assert layer["heads"][head]["own"] == pytest.approx(float(own[head]) / looked["tokens"], abs=1e-4)
             assert layer["heads"][head]["entropy"] == pytest.approx(float(entropy[head]) / looked["tokens"], abs=1e-4)
         torch.testing.assert_close(
@@ -322,10 +328,13 @@ def test_figures_are_those_of_each_text_alone(make):
 
 @pytest.mark.parametrize("mask_diagonal", [False, True])
 def test_even_attention(mask_diagonal, make):
-    looked = inspect_texts(make(change=zero_scores, mask_diagonal=mask_diagonal), TEXTS[:1])
+    looked = inspect_texts(make(change=zero_scores, mask_diagonal=mask_diagonal), TEXTS[1:2])
+    seen = looked["tokens"] - mask_diagonal
+    assert looked["repeated"] == {"tokens": 3, "even": pytest.approx(2 / seen)}  # indeed
     for layer in looked["layers"]:
         for head in layer["heads"]:
             assert head["own"] == pytest.approx(0 if mask_diagonal else 1 / looked["tokens"], abs=1e-6)
+            assert head["equal"] == pytest.approx(2 / seen, abs=1e-6)
             assert head["entropy"] == pytest.approx(1, abs=1e-5)
         torch.testing.assert_close(torch.tensor(layer["head_similarity"]), torch.ones(4, 4))
 
@@ -373,12 +382,12 @@ def test_tables(samples):
     assert table.rows[0][2:9] == ["–"] * 7
     repels = f"{100 * ours['layers'][0]['score_scale']['negative_share']:.1f} %"
     assert table.rows[1][2:9] == [repels, "0.000", "0.000", "0.000", "–", "0.0 %", "0.0 %"]
-    assert table.rows[1][-1] == "1.00"
+    assert table.rows[1][12] == "1.00"
     heads = ours["layers"][0]["heads"]
     assert table.rows[1][9] == f"{50 * (heads[0]['own'] + heads[1]['own']):.1f} %"
     assert table.rows[1][11] == f"{ours['layers'][0]['head_similarity'][0][1]:.2f}"
     assert {where for where, files in table.sources.items() if files == ("inspect/shared.json",)} == {
-        (row, column) for row in (1, 2) for column in range(2, 13)
+        (row, column) for row in (1, 2) for column in range(2, 14)
     }
     notes = "\n".join(table.notes)
     assert "from the seed of the pre-training run: a variant." in notes
@@ -388,6 +397,17 @@ def test_tables(samples):
     by_head = head_table([ours])
     assert [row[:3] for row in by_head.rows] == [["shared", "0", "0"], ["shared", "0", "1"]]
     assert [row[6] for row in by_head.rows] == ["1", "0"]
+    assert [row[8] for row in by_head.rows] == [f"{100 * head['equal']:.1f} %" for head in heads]
+    assert table.rows[1][13] == f"{100 * max(head['equal'] for head in heads):.1f} %"
+    assert table.rows[0][13] == "–"  # no token stands twice in its text
+    assert f"; {ours['repeated']['tokens']} stand there more than once, and even attention would put" in notes
+    older = [
+        {**one, "layers": [{**layer, "heads": [dict(head) for head in layer["heads"]]} for layer in one["layers"]]}
+        for one in (ours, theirs)
+    ]
+    for head in (head for one in older for layer in one["layers"] for head in layer["heads"]):
+        del head["equal"]
+    assert [len(made.columns) for made in (*inspect_tables(older), head_table(older))] == [13, 8]
 
 
 def test_command_draws_two_models_side_by_side(samples, command, tmp_path):

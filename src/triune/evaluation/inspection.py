@@ -96,7 +96,7 @@ def inspect_opened(label: str, opened: OpenModel, texts: Sequence[str], source: 
         "operator_settings": location.config.operator_settings,
         "model_path": location.path,
         "model_sha256": location.sha256,
-        **{count: looked[count] for count in ("texts", "tokens", "truncated")},
+        **{count: looked[count] for count in ("texts", "tokens", "truncated", "repeated")},
         "source": source,
         "start": start.kind,
         "layers": layers,
@@ -175,7 +175,8 @@ def _start(location: Location, operators: list[Operator]) -> Start:
     begun = getattr(location.config.settings, "role_start", None)
     if location.config.folded or begun not in ("ones", "normal", "signed", "signed-pairs", "halves"):
         return Start(None, [{} for _ in operators])
-    named = [_ones(one) if begun == "normal" else _started_anew(one) for one in operators]
+    std = location.config.initializer_range
+    named = [_started_anew(one, std) if begun == "halves" else _ones(one) for one in operators]
     return Start("nominal" if any(named) else None, named, ("query",) if begun in SIGNED_STARTS else ())
 
 
@@ -184,11 +185,11 @@ def _ones(operator: Operator) -> Vectors:
 
 
 @torch.no_grad()
-def _started_anew(operator: Operator) -> Vectors:
+def _started_anew(operator: Operator, std: float) -> Vectors:
     """Sizes, which are the same at every draw of signs."""
     with torch.random.fork_rng(devices=[]):
         anew = type(operator)(operator.shape, operator.settings)
-        anew.initialize(0.0)  # this is for matrices
+        anew.initialize(std)
     return {role: vector.abs() for role, vector in role_vectors(anew).items()}
 
 

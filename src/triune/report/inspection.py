@@ -30,6 +30,10 @@ _NOTES = (
     "symmetry: share of the squared norm of the form behind the scores that is the same from A to B as from B to A: 1 "
     "where scores are symmetric, about 0.5 for independent random projections. Rotary positions are left out of it.",
 )
+_EQUAL, _EQUAL_NOTE = (
+    "equal token",
+    "equal token: mean attention weight of a token that a text has twice or more on the others like it",
+)
 _MOVED_NOTE = (
     "moved: root mean square distance of a role vector's entries from where they started. turned: share of them that "
     "changed sign."
@@ -45,9 +49,16 @@ def inspect_tables(records: Sequence[Record]) -> list[Table]:
     """A line for each model and layer; layers are counted from 0, as in the records."""
     ordered = in_order(records)
     table = Table("Inside the models", list(_COLUMNS), notes=[_NOTES[0], _MOVED_NOTE, *_NOTES[1:]], text_columns=2)
+    tells_equal = _tells_equal(ordered)
+    if tells_equal:
+        table.columns.append(_EQUAL)
+        table.notes.append(f"{_EQUAL_NOTE}; of the head of a layer that looks there most.")
     for record in ordered:
         for layer in record["layers"]:
-            _add_row(table, record, [record["model"], str(layer["layer"]), *_layer_cells(layer)], text=2)
+            cells = [record["model"], str(layer["layer"]), *_layer_cells(layer)]
+            if tells_equal:
+                cells.append(_percent(max((one for head in layer["heads"] if (one := _equal(head))), default=None)))
+            _add_row(table, record, cells, text=2)
     table.notes += [*_start_notes(ordered), *_text_notes(ordered)]
     return [table]
 
@@ -60,6 +71,10 @@ def head_table(records: Sequence[Record]) -> Table:
         text_columns=3,
         notes=["nearest head: the head of the same layer whose attention rows are most alike, and their mean cosine."],
     )
+    tells_equal = _tells_equal(records)
+    if tells_equal:
+        table.columns.append(_EQUAL)
+        table.notes.append(f"{_EQUAL_NOTE}.")
     for record in in_order(records):
         for layer in record["layers"]:
             for head in layer["heads"]:
@@ -78,6 +93,7 @@ def head_table(records: Sequence[Record]) -> Table:
                     _number(head["entropy"]),
                     "–" if nearest is None else str(nearest),
                     _number(None if nearest is None else others[nearest]),
+                    *([_percent(_equal(head))] if tells_equal else []),
                 ]
                 _add_row(table, record, cells, text=3)
     return table
@@ -94,6 +110,16 @@ def mean_likeness(layer: Record) -> float | None:
     rows = layer["head_similarity"]
     pairs = [rows[one][other] for one in range(len(rows)) for other in range(one)]
     return mean(pairs) if pairs else None
+
+
+def _tells_equal(records: Sequence[Record]) -> bool:
+    """Older records do not, nor those of texts in which no token stands twice."""
+    return any(_equal(head) is not None for one in records for layer in one["layers"] for head in layer["heads"])
+
+
+def _equal(head: Record) -> float | None:
+    share: float | None = head.get("equal")
+    return share
 
 
 def _layer_cells(layer: Record) -> list[str]:
@@ -135,6 +161,9 @@ def _text_notes(records: list[Record]) -> list[str]:
         cut = f", {record['truncated']} of them cut to the model's length" if record["truncated"] else ""
         many = f"{record['texts']:,} text{'' if record['texts'] == 1 else 's'}"
         said = f"{many}{cut}, {record['tokens']:,} tokens: {record['source']}"
+        if repeated := record.get("repeated", {}).get("tokens"):
+            even = _percent(record["repeated"]["even"])
+            said += f"; {repeated:,} stand there more than once, and even attention would put {even} on their like"
         read.setdefault(said, []).append(record["model"])
     if len(read) == 1:
         return [f"Attention over {said}." for said in read]
