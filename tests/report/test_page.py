@@ -353,6 +353,9 @@ def test_the_command_writes_beside_the_results(command, tmp_path):
         done = command("report", tmp_path, "--format", kind)
         assert done.returncode == 0, done.stderr
         assert (tmp_path / name).is_file()
+    assert command("report", tmp_path, "--out", tmp_path / "by-name.md").returncode == 0
+    assert (tmp_path / "by-name.md").read_text() == (tmp_path / "report.md").read_text()
+    (tmp_path / "by-name.md").unlink()
     assert command("report", tmp_path, "--format", "records", "--out", tmp_path / "all").returncode == 0
     whole = json.loads((tmp_path / "all" / "records.json").read_text())
     assert whole["records"][0]["primary"] == 85.0

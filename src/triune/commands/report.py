@@ -27,21 +27,24 @@ def report(
         ),
     ] = None,
     kind: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--format",
             help="html: one page that needs nothing else; md: the same tables for a repository; cards: a model card a "
-            "model; records: all records as JSON and CSV.",
+            "model; records: all records as JSON and CSV. (default: as the name in --out ends, otherwise html)",
         ),
-    ] = "html",
+    ] = None,
 ) -> None:
     """Write the report: a short answer, every table and figure of the paper beside ours, methods, all records."""
     from triune.errors import TriuneError
     from triune.report.page import KINDS, write_report
 
+    ends = {"html": (".html", ".htm"), "md": (".md", ".markdown")}
+    if kind is None:
+        kind = "md" if out is not None and out.suffix.lower() in ends["md"] else "html"
     if kind not in KINDS:
         raise TriuneError(f"--format is {', '.join(KINDS)}, not '{kind}'")
-    endings = {"html": (".html", ".htm"), "md": (".md", ".markdown")}.get(kind, ())
+    endings = ends.get(kind, ())
     if out is not None and endings and out.suffix.lower() not in ("", *endings):
         raise TriuneError(
             f"--out '{out}' would hold {kind}: give a name that ends in {endings[0]}, or another --format"
