@@ -2,6 +2,7 @@
 
 import os
 import sys
+from itertools import pairwise
 from typing import Annotated
 
 import typer
@@ -70,6 +71,7 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):  # formulas need more than ASCII, whatever the locale says
             stream.reconfigure(encoding="utf-8", errors="replace")
     try:
+        _refuse_empty_folders(sys.argv[1:])
         status = app(standalone_mode=False)
         print(end="", flush=True)  # at exit, Python would report a failure in its own way
     except TriuneError as error:
@@ -97,6 +99,13 @@ def main() -> None:
             _fail(f"{message} (see '{context.command_path if context else 'triune'} --help')")
         sys.exit(2)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _refuse_empty_folders(arguments: list[str]) -> None:
+    """`--out "$UNSET"`: a path of nothing would be the current folder."""
+    for option in ("--out", "--data", "--data-dir"):
+        if (option, "") in pairwise(arguments) or f"{option}=" in arguments:
+            raise TriuneError(f"{option} is empty: name a folder (a variable of the shell that is not set?)")
 
 
 def _fail(message: str) -> None:
