@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
-from triune import TriuneError
+from triune import TriuneError, TriuneForMaskedLM
 from triune.models.here import check_attention, check_model
 from triune.operators import registry
 from triune.operators.standard import StandardAttention
@@ -28,6 +28,22 @@ def picky():
     del ALL_ATTENTION_FUNCTIONS._global_mapping["picky"]
 
 
+@pytest.fixture
+def with_values(monkeypatch):
+    """The configuration of an operator of one's own that reads numbers from a tensor when it is built."""
+
+    def configured(read):
+        class WithValues(StandardAttention):
+            def __init__(self, shape, settings, folded=False):
+                super().__init__(shape, settings, folded)
+                self.values = read(shape.width)
+
+        monkeypatch.setitem(registry._OPERATORS, "with-values", WithValues)
+        return small_config("with-values")
+
+    return configured
+
+
 @pytest.mark.parametrize("check", [check_model, check_attention])
 def test_it_is_the_model_itself_that_is_tried(check, picky):
     check(small_config("standard", **WIDE, attn_implementation=picky), CPU)
@@ -45,12 +61,16 @@ def test_random_numbers_are_left_alone(picky):
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_an_operator_that_no_saved_model_could_have(monkeypatch):
-    class Unloadable(StandardAttention):
-        def __init__(self, shape, settings, folded=False):
-            super().__init__(shape, settings, folded)
-            self.places = torch.arange(shape.width).tolist()  # of the meta device there are no values
+@pytest.mark.parametrize("read", [torch.Tensor.tolist, lambda numbers: numbers[0].item(), torch.Tensor.numpy])
+def test_an_operator_that_no_saved_model_could_have(read, with_values):
+    """Of the meta device there are no values, and each way of reading some fails in its own way."""
+    config = with_values(lambda width: read(torch.arange(width)))
+    with pytest.raises(TriuneError, match="operator 'with-values' cannot be built on PyTorch's meta device"):
+        check_model(config, CPU)
 
-    monkeypatch.setitem(registry._OPERATORS, "unloadable", Unloadable)
-    with pytest.raises(TriuneError, match="operator 'unloadable' cannot be built on PyTorch's meta device"):
-        check_model(small_config("unloadable"), CPU)
+
+def test_an_operator_that_transformers_loads_all_the_same(with_values, tmp_path):
+    config = with_values(lambda width: torch.linspace(0, 1, width)[-1].item())  # which it keeps off the meta device
+    check_model(config, CPU)
+    TriuneForMaskedLM(config).save_pretrained(tmp_path)
+    assert TriuneForMaskedLM.from_pretrained(tmp_path).bert.encoder.layer[0].attention.self.values == 1

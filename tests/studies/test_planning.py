@@ -11,12 +11,14 @@ from rich.console import Console
 
 from triune.budget import Budget
 from triune.cells import Engine
-from triune.studies.place import Place
+from triune.errors import TriuneError
+from triune.studies.place import Place, check, make_data
 from triune.studies.planning import Expected, in_order, show_plan, title_of, why_to_wait
 from triune.studies.pretraining import ablation_records
 from triune.studies.rates import rate_records
 from triune.studies.reproduce import STAGES
 from triune.studies.scale import load_scale
+from triune.training.recipe import load_recipe
 
 SETTINGS = [
     "pretraining.operators=[standard, symmetric, shared]",
@@ -45,6 +47,18 @@ def test_values_of_the_recipes_of_fine_tuning_can_be_set(tiny, tmp_path):
     own, plain = (Place(tmp_path / "out", one, tiny.data) for one in (scale, load_scale(str(tiny.scale))))
     assert [own.recipe_for(task).training.batch for task in ("mnli", "squad-v1.1")] == [5, 5]
     assert plain.recipe_for("mnli").training.batch != 5
+
+
+def test_the_operator_of_the_recipe_itself_need_not_be_known(tiny, tmp_path):
+    """Those of the scale take its place."""
+    path = tmp_path / "own.yaml"
+    path.write_text((tiny.folder / "pretraining.yaml").read_text().replace("operator: shared", "operator: of-a-plugin"))
+    with pytest.raises(TriuneError, match="unknown operator 'of-a-plugin'"):
+        load_recipe(str(path))
+    place = Place(tmp_path / "out", load_scale(str(tiny.scale), [f"pretraining.recipe={path}"]), tiny.data)
+    check(place)
+    make_data(place, lambda _: None)
+    assert (place.blocks / "manifest.json").is_file()
 
 
 def steps(place):

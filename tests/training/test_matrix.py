@@ -65,6 +65,24 @@ def test_two_models_need_two_labels(samples):
             label_models(models)
 
 
+@pytest.mark.parametrize(("attention", "first"), [("triune", "data"), ("eager", "data"), ("one_tensor", "device")])
+def test_who_gives_out_work_takes_no_device_without_need(attention, first, samples, tmp_path, monkeypatch):
+    """Workers have theirs; a process that waits for them would only keep memory of a GPU."""
+
+    def reached(what):
+        def stop(*_):
+            raise InterruptedError(what)
+
+        return stop
+
+    monkeypatch.setattr(matrix, "worker_device", reached("device"))
+    monkeypatch.setattr(matrix, "load", reached("data"))
+    recipe = load_finetune_recipe("quick", [f"training.attention={attention}"])
+    models, tasks = label_models([str(samples.shared)]), {"rte": TaskData("rte", str(samples.data))}
+    with pytest.raises(InterruptedError, match=first):
+        matrix.run_matrix(matrix.Matrix(models, tasks, recipe, [1], tmp_path / "out"), lambda *_: None)
+
+
 def test_killed_in_the_middle_it_ends_the_same(samples, command, tmp_path):
     """SIGKILL after the first record; the rest is run afterwards, and nothing half-written is in the way."""
     arguments = [

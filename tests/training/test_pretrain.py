@@ -112,6 +112,16 @@ def test_a_finished_run_is_not_run_again(undisturbed, blocks):
     assert (undisturbed / "summary.json").stat().st_mtime_ns == before
 
 
+def test_a_finished_run_needs_nothing_of_this_machine(undisturbed, blocks, tmp_path, monkeypatch):
+    def cannot_run(*_):
+        raise TriuneError("not here")
+
+    monkeypatch.setattr("triune.training.pretrain.check_model", cannot_run)
+    assert pretrain(tiny(), blocks, undisturbed)["steps"] == 24
+    with pytest.raises(TriuneError, match="not here"):
+        pretrain(tiny(), blocks, tmp_path / "run")
+
+
 def test_it_learns(blocks, tmp_path):
     larger = ["model.width=48", "model.hidden_dropout=0.0", "model.attention_dropout=0.0", "training.sequences=32"]
     recipe = tiny("training.steps=400", "training.per_device=32", "optimizer.learning_rate=1e-2", *larger)

@@ -119,13 +119,13 @@ def step(
     from triune.benchmarks.contestants import list_of, operator_names
     from triune.benchmarks.step import StepSettings, bench_step
     from triune.benchmarks.tables import step_tables
-    from triune.training.recipe import load_recipe
+    from triune.training.recipe import read_recipe
 
     texts = [] if only is None else list_of(only, "--only")
     name = recipe or ("sprint" if _on_cuda() else "pocket")
     settings = StepSettings(name, tuple(operator_names(operator)), steps, length, tokens, compile_, library)
     with timing.only(texts):
-        record = bench_step(settings, load_recipe(name), data)
+        record = bench_step(settings, read_recipe(name), data)
     record["settings"]["only"] = texts or None
     _finish(record, step_tables, out)
 

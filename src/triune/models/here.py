@@ -6,6 +6,7 @@ Device, and precision by autocast, are those of the moment.
 import copy
 
 import torch
+from transformers import initialization as init
 
 from triune.errors import TriuneError, one_line
 from triune.kernels import dispatch
@@ -13,8 +14,9 @@ from triune.models import cores
 from triune.models.configuration import TriuneConfig
 from triune.models.heads import TriuneForMaskedLM
 
-# Of these the dispatch knows where they run; what others need is known to their packages alone.
-_OURS = (dispatch.AUTOMATIC, dispatch.FORCED, dispatch.SDPA, "eager", None)
+# Of one more the dispatch knows where it runs; what others need is known to their packages alone.
+EVERYWHERE = (dispatch.AUTOMATIC, dispatch.SDPA, "eager", None)
+_OURS = (*EVERYWHERE, dispatch.FORCED)
 _TOKENS = 8
 
 
@@ -24,9 +26,11 @@ def check_model(config: TriuneConfig, device: torch.device) -> None:
     with torch.random.fork_rng(devices=[]):
         _one_layer(config)
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), init.meta_device_safe_creation_ops():  # as transformers loads a model
             _one_layer(config)
-    except NotImplementedError as error:  # of an operator of one's own, which no saved model could be loaded with
+    except TriuneError:
+        raise
+    except Exception as error:  # of an operator of one's own, which no saved model could be loaded with
         raise TriuneError(
             f"operator '{config.operator}' cannot be built on PyTorch's meta device, where models are loaded: "
             f"{one_line(error)}"

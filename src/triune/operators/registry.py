@@ -127,8 +127,9 @@ def settings_for(name: str, given: Mapping[str, Any] | None) -> Any:
     for key in given or {}:
         if key not in known:
             raise TriuneError(
-                f"operator '{name}' has no setting '{key}'{did_you_mean(str(key), known)}; who changes config.operator "
-                "also sets config.operator_settings = None"
+                f"operator '{name}' has no setting '{key}'{did_you_mean(str(key), known)}; who changes the operator "
+                "drops the settings of the one before: config.operator_settings = None, or in a recipe "
+                "model.operator_settings={}"
             )
     try:
         return operator.Settings(**(given or {}))

@@ -124,7 +124,7 @@ def check(place: Place) -> None:
     from triune.evaluation.transfer import pair_task
     from triune.studies.ablations import load_ablations
     from triune.studies.variants import lists_of
-    from triune.training.recipe import load_recipe
+    from triune.training.recipe import read_recipe
     from triune.training.recipe_files import recipes_with
 
     if place.out.exists() and not place.out.is_dir():
@@ -134,7 +134,7 @@ def check(place: Place) -> None:
         for source in [*_sources(place, scale.data.corpus), *_sources(place, scale.data.valid)]:
             if not source.where.startswith(HUB):
                 source_files(source)  # one that is not there is said
-    load_recipe(scale.pretraining.recipe, scale.pretraining.set)
+    read_recipe(scale.pretraining.recipe, scale.pretraining.set)
     for operator in place.labels:
         operators.settings_for(operator, scale.pretraining.settings.get(operator))
     for task in scale.finetuning.tasks:
@@ -180,7 +180,7 @@ def make_data(place: Place, say: Callable[[str], None]) -> None:
     """Text, tokenizer and blocks; what is there and current is left alone."""
     from triune.data.pocket import write_pocket
     from triune.data.prepare import prepare
-    from triune.training.recipe import load_recipe
+    from triune.training.recipe import read_recipe
 
     part = place.scale.data
     if part.source == "pocket":
@@ -195,7 +195,7 @@ def make_data(place: Place, say: Callable[[str], None]) -> None:
         tokenizer = inside if inside is not None and inside.is_dir() else str(part.tokenizer)
     else:
         _own_tokenizer(place, corpus, part.vocabulary)
-    recipe = load_recipe(place.scale.pretraining.recipe, place.scale.pretraining.set)
+    recipe = read_recipe(place.scale.pretraining.recipe, place.scale.pretraining.set)
     prepare(corpus, tokenizer, place.blocks, recipe.data.block_length, valid_sources=valid, say=say)
 
 

@@ -235,11 +235,11 @@ def run_inspect(place: Place, done: Done) -> None:
     from triune.data.blocks import Blocks
     from triune.data.tokenizer import load_tokenizer
     from triune.evaluation.inspection import inspect_cell
-    from triune.training.recipe import load_recipe
+    from triune.training.recipe import read_recipe
     from triune.training.stream import ValidationBlocks
 
     blocks = Blocks(place.blocks, "valid")
-    part = load_recipe(place.scale.pretraining.recipe, place.scale.pretraining.set).training
+    part = read_recipe(place.scale.pretraining.recipe, place.scale.pretraining.set).training
     spread = part.evaluate_from == "whole"  # as the validation loss
     indices = ValidationBlocks(blocks, place.scale.inspect.texts, spread).indices
     tokenizer = load_tokenizer(blocks.tokenizer_folder)

@@ -17,7 +17,7 @@ from triune.errors import DivergedError, TriuneError
 from triune.evaluation.comparing import DEV
 from triune.evaluation.finetuned import split_label
 from triune.kernels import dispatch
-from triune.models.here import check_attention
+from triune.models.here import EVERYWHERE, check_attention
 from triune.models.locate import Location, locate_model
 from triune.operators import with_operator_sources
 from triune.presence import MODEL, RECORD
@@ -119,11 +119,13 @@ def _check_attention(matrix: Matrix) -> None:
     for name, label in product(matrix.tasks, matrix.models):
         training = matrix.recipe_of(name).training
         dispatch.choose(training.attention)  # a name that nobody knows is wrong everywhere
+        if training.attention in EVERYWHERE:
+            continue
         missing = any(not (matrix.out / name / label / f"seed-{seed}" / RECORD).is_file() for seed in matrix.seeds)
         if matrix.engine.kind == "local" and missing:
             asked.add((label, training.attention, training.precision))
-    device = worker_device()
     for label, attention, precision in sorted(asked):
+        device = worker_device()  # not before it is needed: it takes memory of a GPU, which this process has no use for
         config = copy.deepcopy(matrix.models[label].config)
         config._attn_implementation = attention
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):

@@ -57,9 +57,8 @@ def _pretrain(recipe: Recipe, data: Path, run: Path, report_to: str, console: Co
     # Mistakes are found before there is a run folder, which would belong to the wrong recipe.
     config, steps = model_config(recipe, train), _steps(recipe, len(train))
     _share(recipe, _devices())
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with _precision(recipe, device):
-        check_model(config, device)
+    if not run_folder.is_finished(run):  # one that is needs nothing of this machine
+        _check_here(recipe, config)
     if is_first:
         run_folder.open_run(run, recipe, run_folder.data_hashes(train))
     if run_folder.is_finished(run):
@@ -103,6 +102,14 @@ def _pretrain(recipe: Recipe, data: Path, run: Path, report_to: str, console: Co
             )
         return {"run": str(run), "stopped": trainer.state.global_step, "steps": steps}
     return _finish(recipe, trainer, metrics, train, run, how)
+
+
+def _check_here(recipe: Recipe, config: TriuneConfig) -> None:
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))  # of torchrun: not all on the first
+    with _precision(recipe, device):
+        check_model(config, device)
 
 
 def summary_line(summary: dict[str, Any]) -> str:
