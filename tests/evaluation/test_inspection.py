@@ -25,6 +25,7 @@ from triune.evaluation.inspection import (
 )
 from triune.operators import AttentionShape, NoSettings, Operator, Roles
 from triune.report.inspection import head_table, inspect_tables
+from triune.report.shapes import wrong_form
 from triune.testing import small_config
 
 TEXTS = ["the cat was good", "the river was fine indeed indeed indeed", "bread"]
@@ -154,6 +155,15 @@ def test_other_sets_of_role_vectors(settings, has_c, moved, make):
     else:
         assert layer["distance"] is layer["sign_changes"] is record["start"] is None
     inspect_tables([record])
+
+
+@pytest.mark.parametrize(
+    "settings", [ONES, SIGNED, None, {"role_start": "product"}, {"role_vectors": "none"}, {"role_vectors": "value"}]
+)
+@pytest.mark.parametrize("texts", [TEXTS, ["one two"]])  # in the second no token stands twice
+def test_the_page_takes_what_was_seen(settings, texts, make):
+    record = inspect_model("x", make(operator_settings=settings), texts, "made up")
+    assert wrong_form("inspect", json.loads(json.dumps(record))) is None
 
 
 def test_a_folded_model_has_c_and_no_distance(make, tmp_path):

@@ -63,6 +63,20 @@ def test_it_may_depend_on_the_task(tmp_path):
     assert "standard is shown to be better on 1 (MRPC), shared on 1 (SST-2); none is left" in said(found)["Tasks"].text
 
 
+def test_one_task_and_another_model_of_the_same_operator(tmp_path):
+    """The paper's figures stand beside the model that is called by its operator."""
+    for seed in made.SEEDS:
+        for label, operator in (("standard", "standard"), ("a control", "standard"), ("shared", "shared")):
+            made.task_record(tmp_path, "mrpc", label, seed, 40 + seed, operator=operator)
+    found = gather([tmp_path])
+    text = said(found)["Tasks"].text
+    assert text.startswith("On none of 1 task is a difference")
+    (table, *_) = sections(found)[1].tables
+    assert table.columns[2:] == ["standard", "standard, paper", "a control", "shared", "shared, paper"]
+    notes = " ".join(table.notes)
+    assert "corrected for the 1 comparison of shared against standard, and for the 1 others apart" in notes
+
+
 def test_of_one_run_each_nothing_is_said_to_be_shown(tmp_path):
     made.write_tasks(tmp_path, "standard", seeds=(1,))
     found = gather([tmp_path])

@@ -305,5 +305,5 @@ def _transfer(found: Gathered) -> Statement:
             f"Trained on one task, tested on another, {_count(tested, 'cell')} with both models: {tested[0].verdict}."
         )
         return Statement("Other tasks", text, "table-6", UNTESTED)
-    text = f"Trained on one task, tested on another. {counted(tally, pair, 'cells')}"
+    text = f"Trained on one task, tested on another. {counted(tally, pair, 'cell')}"
     return Statement("Other tasks", text + _pretrained_once(tested), "table-6", tally.leans, tally.share)

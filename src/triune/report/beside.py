@@ -183,12 +183,14 @@ def _table(title: str, records: Sequence[Record], lines: Sequence[Line]) -> Tabl
     return table
 
 
-def _operator_place(record: Record) -> tuple[int, str]:
+def _operator_place(record: Record) -> tuple[int, bool, str]:
+    """Of the models of an operator the one that is called by it comes first: beside it stand the paper's figures."""
     from triune import operators
 
     names = operators.names()
     operator = record["operator"]
-    return names.index(operator) if operator in names else len(names), record["model"]
+    place = names.index(operator) if operator in names else len(names)
+    return place, record["model"] != operator, record["model"]
 
 
 def _mean_shown(names: Sequence[str], cells: Sequence[str]) -> str:

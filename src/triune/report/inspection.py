@@ -161,9 +161,11 @@ def _text_notes(records: list[Record]) -> list[str]:
         cut = f", {record['truncated']} of them cut to the model's length" if record["truncated"] else ""
         many = f"{record['texts']:,} text{'' if record['texts'] == 1 else 's'}"
         said = f"{many}{cut}, {record['tokens']:,} tokens: {record['source']}"
-        if repeated := record.get("repeated", {}).get("tokens"):
-            even = _percent(record["repeated"]["even"])
-            said += f"; {repeated:,} stand there more than once, and even attention would put {even} on their like"
+        repeated = record.get("repeated") or {}
+        if repeated.get("tokens"):
+            even = _percent(repeated["even"])
+            said += f"; {repeated['tokens']:,} stand there more than once, and even attention would put {even} on "
+            said += "their like"
         read.setdefault(said, []).append(record["model"])
     if len(read) == 1:
         return [f"Attention over {said}." for said in read]

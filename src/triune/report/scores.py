@@ -194,10 +194,14 @@ def corrected(comparisons: Sequence[Comparison]) -> str:
     """For how many the p values are corrected, those of other tables among them."""
     families = {one.family: one.corrected_for for one in comparisons if one.corrected_for}
     if len(families) < 2:
-        return f"corrected for {next(iter(families.values()))} comparisons" if families else "none was tested"
+        return f"corrected for {_comparisons(*families.values())}" if families else "none was tested"
     question = families.pop(SHARED_AGAINST_STANDARD, 0)
     others = sum(families.values())
-    return f"corrected for the {question} comparisons of {SHARED_AGAINST_STANDARD}, and for the {others} others apart"
+    return f"corrected for the {_comparisons(question)} of {SHARED_AGAINST_STANDARD}, and for the {others} others apart"
+
+
+def _comparisons(count: int) -> str:
+    return f"{count} comparison{'' if count == 1 else 's'}"
 
 
 def mark_of(model: str, record: Record, comparisons: Sequence[Comparison]) -> str:

@@ -13,6 +13,7 @@ ALIKE = "="  # names of lists (or of objects of lists) beside it that must be of
 _NUMBERS = {EACH: NUMBER}
 _MODEL = {"layers": NUMBER, "width": NUMBER, "heads": NUMBER}
 _EXAMPLES = {"ids": ANYTHING, "clean": [NUMBER], "area": {EACH: [NUMBER]}, ALIKE: ("clean", "area")}
+_HEAD = {"head": NUMBER, "own": NUMBER, "entropy": NUMBER, "negative_share": NUMBER_OR_NONE, "equal?": NUMBER}
 _DROPOUTS = {"hidden_dropout": NUMBER_OR_NONE, "attention_dropout": NUMBER_OR_NONE}
 _ALL = {"versions?": {EACH: TEXT}}  # in the records of every study
 _RUN = dict.fromkeys(
@@ -109,14 +110,15 @@ _FORMS: dict[str, dict[str, Any]] = {
         "model": TEXT,
         "texts": NUMBER,
         "tokens": NUMBER,
+        "repeated?": {"tokens": NUMBER, "even": NUMBER_OR_NONE},
         "layers": [
             {
                 "layer": NUMBER,
                 "score_symmetry": NUMBER_OR_NONE,
                 "score_scale?": {"sorted": [NUMBER], "negative_share": NUMBER},
-                "distance?": _NUMBERS,
-                "sign_changes?": _NUMBERS,
-                "heads": [{"head": NUMBER, "own": NUMBER, "entropy": NUMBER, "negative_share": NUMBER_OR_NONE}],
+                "distance?": {EACH: NUMBER_OR_NONE},  # null for a role that has no vector
+                "sign_changes?": {EACH: NUMBER_OR_NONE},  # null too where signs were drawn and nobody knows which
+                "heads": [_HEAD],
                 "head_similarity": [[NUMBER_OR_NONE]],
                 ALIKE: ("heads", "head_similarity"),
             }

@@ -87,11 +87,12 @@ def statement(
     return Statement(topic, what, section, "alone")
 
 
-def counted(tally: Tally, pair: tuple[str, str], what: str = "tasks") -> str:
+def counted(tally: Tally, pair: tuple[str, str], what: str = "task") -> str:
+    number = f"{tally.count} {what}{'' if tally.count == 1 else 's'}"
     if tally.leans == "none":
-        return f"On none of {tally.count} {what} is a difference between {pair[0]} and {pair[1]} shown."
+        return f"On none of {number} is a difference between {pair[0]} and {pair[1]} shown."
     return (
-        f"Of {tally.count} {what}, {pair[0]} is shown to be better on {some(tally.standard)}, {pair[1]} on "
+        f"Of {number}, {pair[0]} is shown to be better on {some(tally.standard)}, {pair[1]} on "
         f"{some(tally.shared)}; {rest(tally)}."
     )
 
