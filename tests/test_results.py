@@ -21,16 +21,17 @@ from triune.training.recipe import recipe_from_dict
 from triune.training.run_folder import identity_of
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
-SCALES = sorted(folder.name for folder in (RESULTS / "records").iterdir())
+PAGES = sorted(folder.name for folder in (RESULTS / "records").iterdir())
+SCALES = [name for name in PAGES if name != "matching"]  # the others are runs of a scale
 
 
 @pytest.fixture(scope="module")
 def gathered():
     """Once for all: tests of significance take their time."""
-    return {scale: gather([RESULTS / "records" / scale]) for scale in SCALES}
+    return {name: gather([RESULTS / "records" / name]) for name in PAGES}
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", PAGES)
 def test_pages_are_what_the_records_give(scale, gathered, tmp_path):
     records, found = RESULTS / "records" / scale, gathered[scale]
     for kind in ("html", "md"):
@@ -72,10 +73,10 @@ def as_written(recipe):
     )
 
 
-@pytest.mark.parametrize("page", ["README.md", "sprint.md", "base.md", "levers.md", "../rolled.md"])
+@pytest.mark.parametrize("page", ["README.md", "sprint.md", "base.md", "levers.md", "matching.md", "../rolled.md"])
 def test_figures_in_words_are_those_of_a_page(page):
     """Whole lines, so that a figure keeps what it is of; commands and names in code say nothing that was measured."""
-    lines = {line for scale in SCALES for line in (RESULTS / scale / KINDS["md"]).read_text().splitlines()}
+    lines = {line for name in PAGES for line in (RESULTS / name / KINDS["md"]).read_text().splitlines()}
     words = (RESULTS / page).read_text()
     said = [line for line in words.splitlines() if re.search(r"\d\.\d", re.sub("`.*?`", "", line))]
     assert said
@@ -138,6 +139,21 @@ def test_what_words_say_of_the_curves_of_base_size_is_in_its_records(gathered):
     assert round(100 * there["tokens"] / runs["standard"]["tokens"]) == 81
     assert there["elapsed"] / rows["shared"][-1]["elapsed"] == pytest.approx(1, abs=0.03)
     assert runs["shared"]["matmul_tflops"] / runs["standard"]["matmul_tflops"] == pytest.approx(1, abs=0.03)
+
+
+def test_what_words_say_of_matching_heads_is_in_its_records(gathered):
+    words = (RESULTS / "matching.md").read_text()
+    got_there = dict.fromkeys(("shared", "matching", "one-segment", "standard", "unlike", "late"), 0)
+    for run in gathered["matching"]["finetuning"]:
+        assert run["primary"] > 60 or run["primary"] < 40
+        got_there[run["model"]] += run["primary"] > 60
+    assert f"| fine-tunings above 60, of six | {' | '.join(str(count) for count in got_there.values())} |" in words
+    assert len(gathered["matching"]["finetuning"]) == 6 * len(got_there)
+    for record in gathered["matching"]["inspect"]:
+        shares = [max(head["equal"] for head in layer["heads"]) for layer in record["layers"]]
+        line = "".join(f" {100 * share:.0f} % |" for share in shares)
+        assert re.search(rf"\| `{record['model']}`(, `one-segment`)? \|{line}\n", words)
+    assert f"Attention that is even would give them {100 * record['repeated']['even']:.0f} %" in words
 
 
 def test_what_words_say_of_the_tasks_of_base_size_is_in_its_records(gathered):
