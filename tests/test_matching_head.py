@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoTokenizer
 
+import triune
 from triune.testing import small_model
 
 SCRIPT = Path(__file__).parents[1] / "docs" / "results" / "matching_head.py"
@@ -48,3 +50,22 @@ def test_it_finds_equal_tokens(equal, script):
     assert (found > 0.8) == equal
     if equal:
         assert head[0, 6] == pytest.approx(float(head[0, 0]), rel=0.2)  # at any distance
+
+
+def test_even_attention_is_what_it_is_measured_against(script):
+    folder = triune.pretrained("mini-standard")
+    model = triune.TriuneForMaskedLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    texts = ["the cat sat on the mat", "a dog"], ["the cat ran", "two men were in the house"]
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    seen = script.look_across(model, tokenizer, *texts)
+    for layer in model.bert.encoder.layer:
+        for part in (layer.attention.self.query, layer.attention.self.key):
+            torch.nn.init.zeros_(part.weight)
+            torch.nn.init.zeros_(part.bias)
+    even = script.look_across(model, tokenizer, *texts)
+    # Of the first pair: "the" twice in one and once in the other, "cat" once in each; of the second pair none.
+    assert seen["tokens"] == even["tokens"] == 5
+    length = len(tokenizer(texts[0][0], texts[1][0])["input_ids"])
+    assert even["even"] == pytest.approx((1 + 1 + 1 + 2 + 1) / 5 / length)
+    assert torch.allclose(torch.tensor(even["heads"]), torch.tensor(even["even"]))
+    assert not torch.allclose(torch.tensor(seen["heads"]), torch.tensor(seen["even"]), rtol=0.1)

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
+from scipy.stats import fisher_exact
 
 from triune.benchmarks.parameters import parameter_cell
 from triune.cells import finished
@@ -149,11 +150,16 @@ def test_what_words_say_of_matching_heads_is_in_its_records(gathered):
         got_there[run["model"]] += run["primary"] > 60
     assert f"| fine-tunings above 60, of six | {' | '.join(str(count) for count in got_there.values())} |" in words
     assert len(gathered["matching"]["finetuning"]) == 6 * len(got_there)
-    for record in gathered["matching"]["inspect"]:
-        shares = [max(head["equal"] for head in layer["heads"]) for layer in record["layers"]]
-        line = "".join(f" {100 * share:.0f} % |" for share in shares)
-        assert re.search(rf"\| `{record['model']}`(, `one-segment`)? \|{line}\n", words)
-    assert f"Attention that is even would give them {100 * record['repeated']['even']:.0f} %" in words
+    of_six = [[got_there[name], 6 - got_there[name]] for name in ("matching", "standard")]
+    exact, tested = fisher_exact(of_six).pvalue, len(got_there) - 2  # those that are not shared against standard
+    assert tested == 4
+    assert f"p of {1000 * exact:.0f} in 1,000, after the correction for four {100 * tested * exact:.0f} in 100" in words
+    across = json.loads((RESULTS / "matching" / "across.json").read_text())
+    assert across.keys() == got_there.keys()
+    for model, looked in across.items():
+        line = "".join(f" {100 * max(heads):.0f} % |" for heads in looked["heads"])
+        assert f"| `{model}` |{line}\n" in words
+        assert f"Attention that is even\nwould give {100 * looked['even']:.0f} %" in words
 
 
 def test_what_words_say_of_the_tasks_of_base_size_is_in_its_records(gathered):

@@ -1,16 +1,19 @@
 """`mini-standard` with a head that finds equal tokens, and its controls: the models of docs/results/matching.md.
 
     python docs/results/matching_head.py OUT
+    python docs/results/matching_head.py OUT DATA/glue/stsb/dev.parquet
 
-writes OUT/matching, where queries and keys of a head of the first layer are one random projection; OUT/unlike, the
-control, where they are two; and OUT/late, where the head is one of the last layer. In OUT/one-segment no head is
-changed: the embedding of second sentences, which pre-training on single texts never met, is that of first ones.
-Nothing is trained.
+The first writes OUT/matching, where queries and keys of a head of the first layer are one random projection;
+OUT/unlike, the control, where they are two; and OUT/late, where the head is one of the last layer. In OUT/one-segment
+no head is changed: the embedding of second sentences, which pre-training on single texts never met, is that of first
+ones. Nothing is trained. The second writes OUT/across.json: where these models and the published ones look, of pairs.
 """
 
+import json
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as parquet
 import torch
 from transformers import AutoTokenizer
 
@@ -36,6 +39,39 @@ def make_anew(model: triune.TriuneForMaskedLM, layer: int, equal: bool) -> None:
         operator.query.bias[rows] = operator.key.bias[rows] = 0
 
 
+@torch.inference_mode()
+def look_across(model: triune.TriuneForMaskedLM, tokenizer, firsts: list[str], seconds: list[str]) -> dict:
+    """Of a token that stands in both sentences: its attention to the others like it in the other sentence.
+
+    For each layer and head the mean over such tokens, and what attention that is even would give them.
+    """
+    shares, even, tokens = 0.0, 0.0, 0
+    for start in range(0, len(firsts), 50):
+        rows = slice(start, start + 50)
+        texts = {"padding": True, "truncation": True, "return_tensors": "pt"}
+        batch = tokenizer(firsts[rows], seconds[rows], **texts, return_special_tokens_mask=True)
+        words = ~batch.pop("special_tokens_mask").bool()
+        ids, places = batch["input_ids"], batch["token_type_ids"]
+        like = (ids[:, :, None] == ids[:, None, :]) & (places[:, :, None] != places[:, None, :])
+        like &= words[:, :, None] & words[:, None, :]
+        maps = torch.stack(model(**batch, output_attentions=True).attentions)
+        shares = shares + torch.einsum("lbnts,bts->ln", maps.double(), like.double())
+        even += float((like.sum(-1) / batch["attention_mask"].sum(-1, keepdim=True)).sum())
+        tokens += int(like.any(-1).sum())
+    return {"tokens": tokens, "even": even / tokens, "heads": (shares / tokens).tolist()}
+
+
+def look(out: Path, pairs: Path) -> None:
+    table = parquet.read_table(pairs).to_pydict()
+    found = {}
+    for name in ("mini-standard", "mini-shared", *HEADS, "one-segment"):
+        folder = triune.pretrained(name) if name.startswith("mini-") else out / name
+        model = triune.TriuneForMaskedLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+        texts = table["sentence1"], table["sentence2"]
+        found[name.removeprefix("mini-")] = look_across(model, AutoTokenizer.from_pretrained(folder), *texts)
+    (out / "across.json").write_text(json.dumps(found, indent=1))
+
+
 def main(out: Path) -> None:
     folder = triune.pretrained("mini-standard")
     for name in (*HEADS, "one-segment"):
@@ -50,4 +86,7 @@ def main(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if len(sys.argv) > 2:
+        look(Path(sys.argv[1]), Path(sys.argv[2]))
+    else:
+        main(Path(sys.argv[1]))
