@@ -150,6 +150,12 @@ def test_what_words_say_of_matching_heads_is_in_its_records(gathered):
         got_there[run["model"]] += run["primary"] > 60
     assert f"| fine-tunings above 60, of six | {' | '.join(str(count) for count in got_there.values())} |" in words
     assert len(gathered["matching"]["finetuning"]) == 6 * len(got_there)
+    scores = {
+        name: [run["primary"] for run in gathered["matching"]["finetuning"] if run["model"] == name]
+        for name in got_there
+    }
+    assert sum(score >= min(scores["shared"]) for score in scores["matching"]) == 3
+    assert "five times of six, three times as high as `shared`" in words
     of_six = [[got_there[name], 6 - got_there[name]] for name in ("matching", "standard")]
     exact, tested = fisher_exact(of_six).pvalue, len(got_there) - 2  # those that are not shared against standard
     assert tested == 4

@@ -104,10 +104,17 @@ def _pretrain(recipe: Recipe, data: Path, run: Path, report_to: str, console: Co
     return _finish(recipe, trainer, metrics, train, run, how)
 
 
+def _device() -> torch.device:
+    """What this process will train on: accelerate, which sees to that, has not been asked yet."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    if (rank := os.environ.get("LOCAL_RANK")) is None:
+        return torch.device("cuda")  # the one that is current: a worker of a study has chosen its own
+    return torch.device("cuda", int(rank) % torch.cuda.device_count())
+
+
 def _check_here(recipe: Recipe, config: TriuneConfig) -> None:
-    device = torch.device("cpu")
-    if torch.cuda.is_available():
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))  # of torchrun: not all on the first
+    device = _device()
     with _precision(recipe, device):
         check_model(config, device)
 
