@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +26,7 @@ from triune import TriuneError, operators
 from triune.data.prepare import prepare
 from triune.training import checkpoints, run_folder
 from triune.training.callbacks import RunMetrics
-from triune.training.pretrain import _check_here, pretrain, summary_line
+from triune.training.pretrain import pretrain, summary_line
 from triune.training.recipe import load_recipe, recipe_from_dict
 
 
@@ -121,21 +120,6 @@ def test_a_finished_run_needs_nothing_of_this_machine(undisturbed, blocks, tmp_p
     assert pretrain(tiny(), blocks, undisturbed)["steps"] == 24
     with pytest.raises(TriuneError, match="not here"):
         pretrain(tiny(), blocks, tmp_path / "run")
-
-
-@pytest.mark.parametrize(("rank", "device"), [(None, "cuda"), ("1", "cuda:1"), ("3", "cuda:1")])
-def test_attention_is_tried_where_the_process_will_train(rank, device, monkeypatch):
-    """Two GPUs: without torchrun the current one, which workers of studies choose; with it, as accelerate does."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.delenv("LOCAL_RANK", raising=False)
-    if rank is not None:
-        monkeypatch.setenv("LOCAL_RANK", rank)
-    asked = []
-    monkeypatch.setattr("triune.training.pretrain.check_model", lambda config, device: asked.append(str(device)))
-    monkeypatch.setattr("triune.training.pretrain._precision", lambda *_: nullcontext())
-    _check_here(tiny(), None)
-    assert asked == [device]
 
 
 def test_it_learns(blocks, tmp_path):

@@ -1,6 +1,7 @@
 """Verbs that train, and draw what training did."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -38,9 +39,16 @@ def pretrain(
     swapped = swap_operator(read_recipe(recipe), operator) if operator else []
     chosen = load_recipe(recipe, [*swapped, *(set_ or [])])
     from triune.report.curves import draw_curves
+    from triune.training.devices import gpus_left_out
     from triune.training.pretrain import pretrain as run
     from triune.training.pretrain import summary_line
 
+    if idle := gpus_left_out():
+        print(
+            f"this process takes one GPU of {idle + 1}; "
+            f"`torchrun --nproc_per_node={idle + 1} -m triune.cli pretrain …` shares each step among all",
+            file=sys.stderr,
+        )
     summary = run(chosen, data, out, report_to)
     if "validation_loss" in summary and int(os.environ.get("RANK", "0")) == 0:
         draw_curves([out], out / "loss.svg")

@@ -8,12 +8,13 @@ import json
 import os
 import shutil
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
-from transformers import TrainingArguments, set_seed
+from transformers import set_seed
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.utils import logging
 
@@ -24,6 +25,7 @@ from triune.data.frequencies import unigram_loss
 from triune.data.tokenizer import load_tokenizer, write_tokenizer
 from triune.errors import DivergedError, TriuneError, one_line
 from triune.files import alone_at, write_text
+from triune.kernels import dispatch
 from triune.models.configuration import TriuneConfig
 from triune.models.heads import TriuneForMaskedLM
 from triune.models.here import check_model
@@ -31,6 +33,7 @@ from triune.presence import MODEL, SUMMARY
 from triune.progress import say
 from triune.training import checkpoints, run_folder
 from triune.training.callbacks import RunMetrics, StopOnNoNumber, StopOnRequest
+from triune.training.devices import OneGpuArguments, process_count, process_device
 from triune.training.masking import Masking
 from triune.training.recipe import Recipe
 from triune.training.reporting import check_reporter
@@ -56,7 +59,7 @@ def _pretrain(recipe: Recipe, data: Path, run: Path, report_to: str, console: Co
         raise TriuneError(f"data in '{data}' holds no validation blocks: prepare it with --valid, or with more text")
     # Mistakes are found before there is a run folder, which would belong to the wrong recipe.
     config, steps = model_config(recipe, train), _steps(recipe, len(train))
-    _share(recipe, _devices())
+    _share(recipe, process_count())
     if not run_folder.is_finished(run):  # one that is needs nothing of this machine
         _check_here(recipe, config)
     if is_first:
@@ -104,17 +107,8 @@ def _pretrain(recipe: Recipe, data: Path, run: Path, report_to: str, console: Co
     return _finish(recipe, trainer, metrics, train, run, how)
 
 
-def _device() -> torch.device:
-    """What this process will train on: accelerate, which sees to that, has not been asked yet."""
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    if (rank := os.environ.get("LOCAL_RANK")) is None:
-        return torch.device("cuda")  # the one that is current: a worker of a study has chosen its own
-    return torch.device("cuda", int(rank) % torch.cuda.device_count())
-
-
 def _check_here(recipe: Recipe, config: TriuneConfig) -> None:
-    device = _device()
+    device = process_device()
     with _precision(recipe, device):
         check_model(config, device)
 
@@ -132,11 +126,25 @@ def summary_line(summary: dict[str, Any]) -> str:
     )
 
 
+def check_recipe(recipe: Recipe, name: str) -> None:
+    """What is wrong with its model on every machine and with any text: asked before there is either."""
+    dispatch.choose(recipe.training.attention)
+    anywhere = replace(recipe, training=replace(recipe.training, attention=dispatch.SDPA))
+    try:
+        check_model(_config(anywhere, vocabulary=1, pad_id=0), torch.device("cpu"))
+    except TriuneError as error:
+        raise TriuneError(f"{name}: {error}") from error
+
+
 def model_config(recipe: Recipe, blocks: Blocks) -> TriuneConfig:
+    return _config(recipe, blocks.vocab_size, blocks.pad_id)
+
+
+def _config(recipe: Recipe, vocabulary: int, pad_id: int) -> TriuneConfig:
     part = recipe.model
     return TriuneConfig(
-        vocab_size=blocks.vocab_size,
-        pad_token_id=blocks.pad_id,
+        vocab_size=vocabulary,
+        pad_token_id=pad_id,
         max_position_embeddings=recipe.data.block_length,
         num_hidden_layers=part.layers,
         hidden_size=part.width,
@@ -175,10 +183,6 @@ def _steps(recipe: Recipe, blocks: int) -> int:
     return steps
 
 
-def _devices() -> int:
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
 def _share(recipe: Recipe, devices: int) -> tuple[int, int]:
     """Sequences at once on a device, and how often that is accumulated."""
     part = recipe.training
@@ -213,8 +217,8 @@ def _trainer(
     console: Console,
 ) -> tuple[PretrainingTrainer, RunMetrics, StopOnNoNumber, StopOnRequest]:
     part, optimizer = recipe.training, recipe.optimizer
-    at_once, accumulated = _share(recipe, _devices())
-    args = TrainingArguments(
+    at_once, accumulated = _share(recipe, process_count())
+    args = OneGpuArguments(
         output_dir=str(run),
         max_steps=steps,
         per_device_train_batch_size=at_once,
