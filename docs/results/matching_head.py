@@ -86,7 +86,9 @@ def main(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
+    if len(sys.argv) == 2:
+        main(Path(sys.argv[1]))
+    elif len(sys.argv) == 3:
         look(Path(sys.argv[1]), Path(sys.argv[2]))
     else:
-        main(Path(sys.argv[1]))
+        sys.exit(__doc__)

@@ -102,10 +102,13 @@ def main() -> None:
 
 
 def _refuse_empty_folders(arguments: list[str]) -> None:
-    """`--out "$UNSET"`: a path of nothing would be the current folder."""
+    """`--out "$UNSET"` or `records "$UNSET"`: a path of nothing would be the current folder."""
     for option in ("--out", "--data", "--data-dir"):
         if (option, "") in pairwise(arguments) or f"{option}=" in arguments:
             raise TriuneError(f"{option} is empty: name a folder (a variable of the shell that is not set?)")
+    for before, argument in pairwise(["", *arguments]):
+        if not argument and not before.startswith("-"):  # behind an option it is that option's value
+            raise TriuneError("an argument is empty: name a file or folder (a variable of the shell that is not set?)")
 
 
 def _fail(message: str) -> None:

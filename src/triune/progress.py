@@ -48,11 +48,22 @@ class Watch:
 
     @contextmanager
     def stage(
-        self, title: str, cells: int, line: Callable[[Cell, Record], str], seconds_a_cell: float = 0.0
+        self,
+        title: str,
+        cells: int,
+        line: Callable[[Cell, Record], str],
+        seconds_a_cell: float = 0.0,
+        there: int | None = None,
     ) -> Iterator[Done]:
-        """Gives what `run_missing` tells of each cell; cells that were finished before are only counted."""
+        """Gives what `run_missing` tells of each cell; cells that were finished before are only counted.
+
+        `there`, of one stage among others, is how many records are there before it begins, which its heading says. A
+        command of one stage has said what it does, and hears of them from `run_missing`.
+        """
         bar = self.bars.add_task(title, total=cells, count=f"0/{cells}")
         before_count = count = 0
+        if there is not None:
+            self.say(_finished_before(title, there, cells) if there else title)
 
         def done(cell: Cell, record: Record, before: bool) -> None:
             nonlocal before_count, count
@@ -61,20 +72,17 @@ class Watch:
             if before:
                 before_count += 1
                 return
-            if count == before_count + 1:
-                self._say_heading(title, before_count, cells)
+            if there is None and before_count and count == before_count + 1:
+                self.say(_finished_before(title, before_count, cells))
             self.say(f"[{count}/{cells}] {line(cell, record)}")
             if self.whole is not None:
                 self.bars.advance(self.whole, seconds_a_cell)
 
         yield done
-        if count and count == before_count:
-            self._say_heading(title, before_count, cells)
+        if there is None and count and count == before_count:
+            self.say(_finished_before(title, before_count, cells))
         self.bars.remove_task(bar)
 
-    def _say_heading(self, title: str, before: int, cells: int) -> None:
-        """Before the first line of a stage, or instead of one; a command of one stage has said what it does."""
-        if before:
-            self.say(f"{title}: {before} of {cells} finished already")
-        elif self.whole is not None:
-            self.say(title)
+
+def _finished_before(title: str, before: int, cells: int) -> str:
+    return f"{title}: {before} of {cells} finished already"

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from scipy import stats
 
+from tests.training.conftest import TINY
 from triune.errors import TriuneError
 from triune.evaluation.over_seeds import pooled_tests
 from triune.evaluation.significance import holm
@@ -102,6 +103,17 @@ def test_an_override_with_a_colon_is_one_line(tmp_path):
     ablations = load_ablations(written(tmp_path, third={"set": [{"model.operator": "standard"}]}))
     with pytest.raises(TriuneError, match=r"'\{'model.operator': 'standard'\}' is not PART.KEY=VALUE"):
         written_recipes(ablations, "pocket", [])
+
+
+def test_settings_as_a_text_are_one_line(tmp_path):
+    with pytest.raises(TriuneError, match=r"mine.yaml' is no list of .* \(set is a list of PART.KEY=VALUE, not 'a=b'\)"):
+        load_ablations(written(tmp_path, third={"set": "a=b"}))
+
+
+def test_a_variant_that_cannot_be_built_is_said_before_another_is_trained(tmp_path, blocks):
+    ablations = load_ablations(written(tmp_path, third={"set": ["model.width=18", "model.heads=4"]}))
+    with pytest.raises(TriuneError, match="third: hidden_size 18 is not divisible by num_attention_heads 4"):
+        ablation_cells(ablations, "pocket", TINY, [1], blocks, tmp_path / "out")
 
 
 def test_variants_that_are_left_out():

@@ -78,6 +78,8 @@ def test_a_log_has_a_heading_for_every_study(whole):
     for title in ("fine-tuning (Tables 1, 2)", "noise (Table 5)", "cross-task (Table 6)", "training time (Figure 3)"):
         after = lines[lines.index(title) + 1]
         assert after.startswith("[1/"), title
+    after = lines[lines.index("pre-training (Figure 2)") + 1]  # what a run says of itself stands below it too
+    assert after.startswith(f"{whole[0]}/runs/")
 
 
 def test_a_log_says_of_every_model_what_computes_it(whole):
@@ -225,6 +227,10 @@ def test_the_plan_alone_writes_nothing(tiny, command, tmp_path):
         (["--set", "ablations.variants=nothing"], "unknown recipe 'nothing'"),
         (["--set", "ablations.leave_out=[narow]"], "no list has a variant 'narow' (did you mean 'narrow'?)"),
         (["--set", "ablations.set=[model.wdith=64]"], "unknown key 'model.wdith'"),
+        (["--set", "pretraining.settings={shared: {role_vectors: none}}"], "with role_vectors='none': use"),
+        (["--set", "pretraining.set=[model.width=25]"], "standard: hidden_size 25 is not divisible"),
+        (["--set", "pretraining.set=[training.attention=sdap]"], "unknown attn_implementation 'sdap'"),
+        (["--set", "ablations.set=[model.heads=3]"], "standard: hidden_size 16 is not divisible"),
         (["--set", "finetuning.set=[training.bacth=8]"], "unknown key 'training.bacth'"),
         (["--set", "finetuning.seeds=0"], "finetuning.seeds must be at least 1, not 0"),
         (["--set", "time.rounds=-1"], "time.rounds must be at least 1, not -1"),
@@ -243,7 +249,7 @@ def test_a_mistake_is_one_line_before_anything_is_run(more, said, tiny, command,
     result = command(*tiny.arguments, tmp_path / "out", *more)
     assert result.returncode == 2
     assert said in result.stderr.splitlines()[-1]
-    assert not (tmp_path / "out" / "runs").exists()
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_task_without_files_is_said_before_models_are_trained_for_it(tiny, command, tmp_path):

@@ -21,7 +21,7 @@ from triune.evaluation.significance import holm
 from triune.models.heads import TriuneForMaskedLM
 from triune.presence import RUN, SUMMARY
 from triune.studies.scale import VARIANT_LIST
-from triune.training.pretrain import model_config
+from triune.training.pretrain import check_recipe, model_config
 from triune.training.pretraining_cell import pretraining_cell
 from triune.training.recipe import Recipe, load_recipe
 from triune.training.recipe_files import find_recipe
@@ -62,7 +62,7 @@ def load_ablations(name: str, leave_out: Collection[str] = ()) -> Ablations:
     try:
         written = yaml.safe_load(path.read_text(encoding="utf-8"))
         variants = tuple(
-            Variant(str(key), str(value["about"]), tuple(map(str, value["set"])), *_others(value))
+            Variant(str(key), str(value["about"]), _settings(value), *_others(value))
             for key, value in written["variants"].items()
             if str(key) not in leave_out
         )
@@ -95,6 +95,12 @@ def load_ablations(name: str, leave_out: Collection[str] = ()) -> Ablations:
     return ablations
 
 
+def _settings(value: dict[str, Any]) -> tuple[str, ...]:
+    if not isinstance(value["set"], list):
+        raise TypeError(f"set is a list of PART.KEY=VALUE, not {value['set']!r}")
+    return tuple(map(str, value["set"]))
+
+
 def _others(value: dict[str, Any]) -> list[str | None]:
     """Names, which YAML may have read as numbers."""
     named = (value.get("narrowed_to"), value.get("against"))
@@ -107,6 +113,8 @@ def ablation_cells(
     """A pre-training run for each variant and seed, in `out/VARIANT/seed-N`."""
     check_lists([ablations], out)
     recipes = variant_recipes(ablations, recipe, overrides, data)
+    for name, chosen in recipes.items():
+        check_recipe(chosen, name)  # of all, before the first is trained
     cells = []
     for name, chosen in recipes.items():
         for seed in seeds:

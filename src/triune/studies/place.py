@@ -118,13 +118,12 @@ class Place:
 
 def check(place: Place) -> None:
     """Find what is wrong with a scale or a folder before anything is run."""
-    from triune import operators
     from triune.data.sources import HUB, source_files
     from triune.data.tasks import get_task
     from triune.evaluation.transfer import pair_task
     from triune.studies.ablations import load_ablations
-    from triune.studies.variants import lists_of
-    from triune.training.recipe import read_recipe
+    from triune.studies.variants import lists_of, operator_recipes
+    from triune.training.pretrain import check_recipe
     from triune.training.recipe_files import recipes_with
 
     if place.out.exists() and not place.out.is_dir():
@@ -134,9 +133,8 @@ def check(place: Place) -> None:
         for source in [*_sources(place, scale.data.corpus), *_sources(place, scale.data.valid)]:
             if not source.where.startswith(HUB):
                 source_files(source)  # one that is not there is said
-    read_recipe(scale.pretraining.recipe, scale.pretraining.set)
-    for operator in place.labels:
-        operators.settings_for(operator, scale.pretraining.settings.get(operator))
+    for label, recipe in operator_recipes(place).items():
+        check_recipe(recipe, label)
     for task in scale.finetuning.tasks:
         place.recipe_for(task)
     for task in scale.transfer.tasks:
@@ -153,8 +151,8 @@ def check(place: Place) -> None:
                 raise TriuneError(f"ablations.leave_out: no list has a variant '{shown(name)}'{hint}")
     made = dict.fromkeys(place.labels)
     for one in lists_of(place):
-        for recipe in one.recipes.values():
-            operators.settings_for(recipe.model.operator, recipe.model.operator_settings)
+        for name, recipe in one.recipes.items():
+            check_recipe(recipe, name)
             made[recipe.model.operator] = None
     for operator in place.operators:
         if operator not in made:

@@ -185,14 +185,15 @@ def diverged_lines(out: Path, records: Sequence[Path]) -> list[str]:
 
 
 def _run(stage: Stage, place: Place, watch: Watch) -> None:
-    count = len(stage.records(place))
-    if not count:
+    records = stage.records(place)
+    if not records:
         return
     title = title_of(stage, place)
     workers = 1 if stage.alone else place.engine.at_once
     if place.engine.budget is not None:
         place.engine.budget.enter(stage.name, stage.seconds(place))
-    with watch.stage(title, count, stage.line, stage.seconds(place) / workers) as done:
+    there = sum(path.is_file() for path in records)
+    with watch.stage(title, len(records), stage.line, stage.seconds(place) / workers, there) as done:
         stage.run(place, done)
 
 
