@@ -106,7 +106,7 @@ def test_an_override_with_a_colon_is_one_line(tmp_path):
 
 
 def test_settings_as_a_text_are_one_line(tmp_path):
-    with pytest.raises(TriuneError, match=r"mine.yaml' is no list of .* \(set is a list of PART.KEY=VALUE, not 'a=b'\)"):
+    with pytest.raises(TriuneError, match=r"is no list of .* \(set is a list of PART.KEY=VALUE, not 'a=b'\)"):
         load_ablations(written(tmp_path, third={"set": "a=b"}))
 
 
