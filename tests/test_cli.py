@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -363,6 +364,59 @@ def test_a_file_in_place_of_a_folder_is_named(tmp_path, inside):
     with pytest.raises(TriuneError, match=f"'{taken}' is a file, not a folder"), replaced_folder(taken / inside):
         pass
     assert taken.read_text() == "precious"
+
+
+def test_what_is_no_file_is_written_into_and_stays(tmp_path):
+    """As root, a rename would have put a file in the place of /dev/null."""
+    from triune.files import write_text
+
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)  # as /dev/stdout is one
+    for target in (pipe, link):
+        with ThreadPoolExecutor() as beside:
+            read = beside.submit(pipe.read_text)
+            write_text(target, "text" * 50_000)  # more than a pipe holds
+            assert read.result(10) == "text" * 50_000
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+
+
+def test_a_reader_who_has_gone_is_no_mistake(tmp_path):
+    from triune.files import text_in_place
+
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor() as beside:
+        reader = beside.submit(lambda: (tmp_path / "pipe").open("rb").close())
+        with pytest.raises(BrokenPipeError), text_in_place(tmp_path / "pipe") as write:
+            reader.result(10)
+            write("text")
+
+
+def test_a_link_stays_one(tmp_path):
+    from triune.files import write_text
+
+    there, new = tmp_path / "folder" / "there", tmp_path / "folder" / "new"
+    there.parent.mkdir()
+    there.write_text("old")
+    for target in (there, new):
+        (tmp_path / "link").symlink_to(target)
+        write_text(tmp_path / "link", "text")
+        assert (tmp_path / "link").is_symlink()
+        assert target.read_text() == "text"
+        (tmp_path / "link").unlink()
+    assert sorted(there.parent.iterdir()) == [new, there]
+
+
+def test_too_little_memory_is_one_line(triune, monkeypatch):
+    def full():
+        raise MemoryError("Unable to allocate 182. TiB")
+
+    monkeypatch.setattr("triune.operators.describe.describe_all", full)
+    result = triune("operators")
+    assert result.returncode == 2
+    said = "triune: error: the machine has not the memory for that: ask for less at once (Unable to allocate 182. TiB)"
+    assert result.stderr.splitlines() == [said]
 
 
 def test_readable_by_others(tmp_path):

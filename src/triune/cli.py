@@ -1,8 +1,13 @@
 """The `triune` command."""
 
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -72,13 +77,16 @@ def main() -> None:
             stream.reconfigure(encoding="utf-8", errors="replace")
     try:
         _refuse_empty_folders(sys.argv[1:])
-        status = app(standalone_mode=False)
+        with _ending_in_order():
+            status = app(standalone_mode=False)
         print(end="", flush=True)  # at exit, Python would report a failure in its own way
     except TriuneError as error:
         _fail(one_line(error))
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone (triune … | head): nothing to say, and no traceback at exit
         sys.exit(1)
+    except MemoryError as error:
+        _fail(f"the machine has not the memory for that: ask for less at once ({one_line(error)})")
     except OSError as error:
         if not _takes_no_more():
             raise
@@ -99,6 +107,23 @@ def main() -> None:
             _fail(f"{message} (see '{context.command_path if context else 'triune'} --help')")
         sys.exit(2)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """SIGTERM, as schedulers and `timeout` send it, takes away what is half written, as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _refuse_empty_folders(arguments: list[str]) -> None:

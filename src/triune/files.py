@@ -82,8 +82,15 @@ def _whole_file(path: Path) -> Iterator[Callable[[bytes], object]]:
     """A function to write with, beside; then rename. On failure (a full disk, a missing right) what was there stays.
 
     What else goes wrong in the block (a source that cannot be read) is not about this file and passes as it is.
+    A link stays one, and what is no file (a pipe, /dev/null, /dev/stdout) is written into: a rename would put a file in
+    its place.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        with _straight_into(path) as write_through:
+            yield write_through
+        return
     try:
+        path = path.resolve() if path.is_symlink() else path
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
@@ -111,8 +118,24 @@ def _whole_file(path: Path) -> Iterator[Callable[[bytes], object]]:
 
 
 @contextmanager
+def _straight_into(path: Path) -> Iterator[Callable[[bytes], object]]:
+    with _writing(path):
+        stream = path.open("wb", buffering=0)
+
+    def write(content: bytes) -> None:
+        with _writing(path):
+            while content:
+                content = content[stream.write(content) :]
+
+    with stream:
+        yield write
+
+
+@contextmanager
 def _writing(path: Path) -> Iterator[None]:
     try:
         yield
+    except BrokenPipeError:  # who reads a pipe has gone, which is no mistake
+        raise
     except OSError as error:
         raise TriuneError(f"cannot write '{path}': {error.strerror}; nothing was changed") from error

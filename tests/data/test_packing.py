@@ -2,8 +2,10 @@
 
 import errno
 import json
+import os
 import pickle
 import random
+import signal
 import subprocess
 import sys
 from itertools import pairwise
@@ -276,6 +278,17 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, corpus, tokenizer_folder, m
     with pytest.raises(TriuneError, match="No space left"):
         prepare(corpus, tokenizer_folder, tmp_path / "made" / "new", 32, workers=2)
     assert [path.name for path in out.parent.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sigterm_leaves_nothing_behind(workers, tmp_path, corpus, tokenizer_folder, command, monkeypatch):
+    """As `timeout` and schedulers send it."""
+    monkeypatch.setattr(packing.CheckedFile, "write", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    before = signal.getsignal(signal.SIGTERM)
+    given = ["prepare", corpus, "--tokenizer", tokenizer_folder, "--block-length", "32", "--workers", workers]
+    assert command(*given, "--out", tmp_path / "made" / "out").returncode == 128 + signal.SIGTERM
+    assert not (tmp_path / "made").exists() or not list((tmp_path / "made").iterdir())
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_what_cannot_be_read_is_not_what_cannot_be_written(tmp_path):

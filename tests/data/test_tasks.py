@@ -320,6 +320,7 @@ def test_numbers_are_found(tmp_path):
         ([1, 2], [1, 2.5], None, ["check", "line {2}", "'2.5'"]),
         ([0.5, 2], [0.5, "x"], None, ["check", "line {2}", "not a finite number"]),
         (["a", "b"], None, "regression", ["reviews", "line {1}", "not a finite number"]),
+        (["1e300", "2"], None, "regression", ["reviews", "line {1}", "too large"]),
         (["1e999", "2"], None, None, ["reviews", "line {1}", "not a finite number"]),
         (["1e999", "2"], None, "classification", ["reviews", "line {1}", "not a finite number"]),
         (["a", "a "], None, None, ["reviews", "every label", "'a'"]),

@@ -47,7 +47,6 @@ def test_records_come_in_the_order_of_the_papers_tables(tmp_path):
 
 def test_a_folder_without_records(tmp_path):
     refused(lambda: read_records(tmp_path), tmp_path, "no records")
-    refused(lambda: read_records(tmp_path / "nowhere"), "no records")
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"task": "rte"}', b"\xff"])
@@ -71,6 +70,13 @@ def test_different_development_sets_cannot_be_paired(tmp_path):
     write_run(tmp_path, "rte", "standard", 1)
     write_run(tmp_path, "rte", "shared", 1, ids=[0, 1, 2, 4])
     refused(lambda: compare_records(tmp_path, read_records(tmp_path)), "RTE", "different development sets")
+
+
+def test_what_is_no_folder_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    for name, said in (("nowhere", "does not exist"), ("file", "is a file")):
+        with pytest.raises(TriuneError, match=f"'{tmp_path / name}' {said}: give the folder that was the --out of"):
+            read_records(tmp_path / name)
 
 
 def test_one_model_has_nothing_to_be_compared_with(tmp_path):

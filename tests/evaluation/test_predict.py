@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -219,6 +220,12 @@ def test_a_folder_without_a_model_is_one_line(command, tmp_path):
     one_line(command("predict", tmp_path, "-", stdin="good\n"), "holds no model")
 
 
+def test_models_below_a_folder_are_named(model, command):
+    seed = model.parent
+    for folder in (seed.parent, seed.parent.parent):
+        one_line(command("predict", folder, "-", stdin="good\n"), "holds no model", f"'{seed}' below it does")
+
+
 @pytest.mark.parametrize("about", ["{", "[]"])
 def test_a_damaged_task_file_is_one_line(about, model, command, tmp_path):
     folder = shutil.copytree(model, tmp_path / "model")
@@ -305,6 +312,35 @@ def test_what_is_read_is_not_written_over(model, samples, command, tmp_path):
     given.write_text(before)
     one_line(command("predict", model, given, "--out", given), "is the file that is read")
     assert given.read_text() == before
+
+
+def test_the_model_is_not_written_over(model, samples, command):
+    before = (model / "config.json").read_bytes()
+    one_line(command("predict", model, samples.dev, "--out", model / "config.json"), "is a file of the model")
+    assert (model / "config.json").read_bytes() == before
+
+
+def test_empty_texts_are_named(model, command):
+    """They are answered, so that lines stay lines; whoever reads the answers alone sees nothing of it."""
+    result = command("predict", model, stdin="good\n\n  \nbad\n")
+    assert [answer["row"] for answer in answers(result)] == [1, 2, 3, 4]
+    said = "warning: a text is empty in 2 of the rows (2, 3), whose predictions say nothing"
+    assert said in result.stderr.splitlines()
+    many = command("predict", model, stdin="\n" * 9)
+    assert "in 9 of the rows (1, 2, 3, 4, 5, …)" in many.stderr
+    assert "warning" not in command("predict", model, stdin="good\n").stderr
+
+
+def test_weights_that_may_not_be_read_are_not_said_to_be_missing(model, command, monkeypatch):
+    may = Path.open
+
+    def may_not(self, *rest, **more):
+        if self.suffix == ".safetensors":
+            raise PermissionError(13, "Permission denied")
+        return may(self, *rest, **more)
+
+    monkeypatch.setattr(Path, "open", may_not)
+    one_line(command("predict", model, stdin="good\n"), "cannot read the weights of", "Permission denied")
 
 
 def test_a_second_text_for_a_model_of_one_is_one_line(model, samples, command):

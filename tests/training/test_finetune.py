@@ -178,6 +178,15 @@ def test_scores_that_cannot_be_written_are_shown(samples, command, tmp_path):
     assert "RTE" in result.stdout
 
 
+def test_a_record_of_another_recipe_is_found_before_rates_are_searched(matrix, command):
+    """A search takes several runs a model, and its rate says which recipe the record should be of."""
+    there = sorted(matrix[0].rglob("*"))
+    result = command(*matrix[1], "--set", "search.learning_rates=[1e-3,2e-3]", "--set", "training.epochs=3")
+    assert result.returncode == 2
+    assert "is of another recipe, model or data" in result.stderr
+    assert sorted(matrix[0].rglob("*")) == there
+
+
 def test_renamed_classes_are_another_task(samples, command, tmp_path):
     """The numbers of the classes stay the same, what the model answers does not."""
     for name in ("train", "dev"):

@@ -277,8 +277,11 @@ def test_what_a_recipe_says_of_itself_does_not_part_it_from_its_run(half_way, un
 def test_signals_are_as_before_however_a_run_ends(half_way, blocks, tmp_path):
     """`half_way` was interrupted; in another thread nobody hears signals, and a run needs none."""
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    before = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)]
     results = []
     recipe = tiny("training.steps=2")
+    pretrain(recipe, blocks, tmp_path / "whole")
+    assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)] == before
     thread = threading.Thread(target=lambda: results.append(pretrain(recipe, blocks, tmp_path / "threaded")))
     thread.start()
     thread.join()
@@ -348,9 +351,12 @@ def test_speed_leaves_out_evaluation_saving_and_the_first_steps(tmp_path, monkey
     assert metrics.tokens_per_second() == 10.0
 
 
-def test_sigterm_saves_and_exits_cleanly(undisturbed, blocks, tmp_path):
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_saves_and_exits_cleanly(name, undisturbed, blocks, tmp_path):
     plugin = tmp_path / "terminator.py"
-    plugin.write_text(KILLER.replace("SIGKILL", "SIGTERM"))
+    # As in a terminal, where these tests run in a shell's background too, which has SIGINT ignored.
+    heard = "signal.signal(signal.SIGINT, signal.default_int_handler)"
+    plugin.write_text(KILLER.replace("SIGKILL", name) + heard)
     stopped = subprocess.run(
         command(blocks, tmp_path / "run", plugin=plugin),
         env=environment() | {"KILL_AT": "8", "KILL_WHERE": "step"},

@@ -134,6 +134,8 @@ def test_overrides():
         ("training.seed=-1", "training.seed must be a whole number from 0"),
         ("training.evaluate_blocks=0", "training.evaluate_blocks must be at least 1, not 0"),
         ("training.sequences=-3", "at least 1"),
+        ("training.steps=99999999999999999999", "'training.steps' is 99999999999999999999, which is too large"),
+        ("optimizer.betas=[0, 9999999999999]", "'optimizer.betas' is 9999999999999, which is too large"),
         ("data.block_length=[", "not valid YAML"),
         ("model.operator_settings=null", "'model.operator_settings' is null; for nothing write {}"),
         ("optimizer.betas=null", "for nothing write []"),

@@ -1,6 +1,5 @@
 """The verbs of `triune bench`: everything side by side in one run, on the same inputs."""
 
-import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,13 +39,6 @@ OnlyOption = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     app.add_typer(bench, name="bench")
-
-
-@bench.callback()
-def stoppable(context: typer.Context) -> None:
-    # SIGTERM stops as Ctrl-C does, so that temporary files and folders are cleared away.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    context.call_on_close(lambda: signal.signal(signal.SIGTERM, before))
 
 
 @bench.command()

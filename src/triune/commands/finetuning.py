@@ -157,7 +157,7 @@ def predict(
     from transformers.utils import logging
 
     from triune.errors import TriuneError
-    from triune.evaluation.predict import Predictor, holds_lines, input_rows
+    from triune.evaluation.predict import SHOWN, Predictor, holds_lines, input_rows, without_text
     from triune.files import text_in_place
 
     if out is not None and out.exists() and source != "-" and Path(source).exists() and out.samefile(source):
@@ -166,6 +166,8 @@ def predict(
         raise TriuneError(f"--out '{out}' would hold lines of JSON: give a name that ends in .jsonl")
     logging.disable_progress_bar()
     predictor = Predictor(model)
+    if out is not None and out.resolve() in Path(predictor.path).resolve().glob("*"):
+        raise TriuneError(f"--out '{out}' is a file of the model: give another one to write to")
     columns = predictor.columns
     columns[0] = text or columns[0]
     if text is not None and holds_lines(source, kind):
@@ -174,10 +176,14 @@ def predict(
         if len(predictor.about.get("text", ["", ""])) < 2:  # a model from elsewhere does not say
             raise TriuneError(f"'{model}' was fine-tuned on one text a row: leave out --text2")
         columns[1:] = [text2]
-    rows = input_rows(source, sys.stdin, kind, columns)
+    rows, empty = without_text(input_rows(source, sys.stdin, kind, columns), columns)
     with text_in_place(out) as write:
         for answer in predictor.answers(rows, columns, batch):
             write(json.dumps(answer, ensure_ascii=False) + "\n")
+    if empty:
+        listed = ", ".join(map(str, empty[:SHOWN])) + (", …" if len(empty) > SHOWN else "")
+        said = f"warning: a text is empty in {len(empty):,} of the rows ({listed}), whose predictions say nothing"
+        print(said, file=sys.stderr)
 
 
 def _check_mean(name: str | None) -> None:

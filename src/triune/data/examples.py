@@ -121,7 +121,9 @@ def as_number(value: Any) -> int | float | None:
 
 def finite_label(number: int | float | None, value: Any, column: str, at: str) -> float:
     if number is None or not abs(number) <= LARGEST:
-        raise TriuneError(f"{at}: the label '{shown(value)}' in column '{shown(column)}' is not a finite number")
+        is_number = number is not None and abs(number) < math.inf  # not math.isfinite: a whole one may be any
+        what = "is too large for float32" if is_number else "is not a finite number"
+        raise TriuneError(f"{at}: the label '{shown(value)}' in column '{shown(column)}' {what}")
     return float(number)
 
 

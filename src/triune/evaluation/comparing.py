@@ -29,6 +29,9 @@ Started = dict[tuple[str, str, int], Any]  # by task, model and seed of a fine-t
 
 def read_records(out: Path) -> list[dict[str, Any]]:
     """The records of all seeds under a folder, with the folder that each came from."""
+    if not out.is_dir():
+        what = "is a file" if out.exists() else "does not exist"
+        raise TriuneError(f"'{out}' {what}: give the folder that was the --out of `triune finetune`")
     found = []
     for path in sorted(out.glob(f"*/*/seed-*/{RECORD}")):
         try:

@@ -27,6 +27,7 @@ HEADS: dict[str, Any] = {
     "BertForQuestionAnswering": TriuneForQuestionAnswering,
 }
 Row = tuple[int, dict[str, Any]]
+SHOWN = 5  # numbers of rows that a warning names
 
 
 class Predictor:
@@ -40,6 +41,7 @@ class Predictor:
                 f"'{name}' is saved as {saved_as}, which answers no task: give a model that was fine-tuned "
                 "(`triune finetune`)"
             )
+        self.path = location.path
         self.about = _read_about(Path(location.path) / TASK_FILE)
         # As it was scored; a model from elsewhere, or of an earlier version, says nothing of it.
         self.best = {name: self.about[name] for name in ("n_best", "max_answer_tokens") if name in self.about}
@@ -114,6 +116,19 @@ def input_rows(source: str, stream: IO[Any], kind: str | None, columns: list[str
         yield from _lines(path, stream, columns[0])
     else:
         yield from iter_rows(stream if path is None else path, kind, columns, text=columns)
+
+
+def without_text(rows: Iterator[Row], columns: list[str]) -> tuple[Iterator[Row], list[int]]:
+    """The rows as they are, and the numbers of those with an empty text, which are there once they have been read."""
+    empty: list[int] = []
+
+    def noted() -> Iterator[Row]:
+        for number, cells in rows:
+            if not all(str(cells[column]).strip() for column in columns):
+                empty.append(number)
+            yield number, cells
+
+    return noted(), empty
 
 
 def holds_lines(source: str, kind: str | None) -> bool:

@@ -64,7 +64,9 @@ def model_folder(name: str) -> Path:
             return found
     if not folder.is_dir():
         raise TriuneError(f"there is no model folder '{name}'")
-    raise TriuneError(f"'{name}' holds no model: neither config.json nor model/config.json is there")
+    below = sorted(found.parent for found in folder.glob("**/model/config.json"))
+    hint = f"; '{below[0].parent}' below it does" if below else ""
+    raise TriuneError(f"'{name}' holds no model: neither config.json nor model/config.json is there{hint}")
 
 
 def tokenizer_of(model: Location) -> Any:
@@ -100,13 +102,14 @@ def _weights_sha256(path: str) -> str:
                 while chunk := stream.read(1 << 22):
                     digest.update(chunk)
     except OSError as error:
-        raise TriuneError(f"cannot read the weights of '{path}': {one_line(error)}") from error
+        raise TriuneError(f"cannot read the weights of '{path}': {error.strerror or one_line(error)}") from error
     return digest.hexdigest()
 
 
 def _check_whole(files: list[Path]) -> None:
     """Headers and sizes: what was cut short is found here, before whoever asks for the model has written anything."""
     for file in files:
+        file.open("rb").close()  # safetensors says of a file that may not be read that there is none
         try:
             with safe_open(file, "pt"):
                 pass

@@ -153,28 +153,36 @@ class RunMetrics(TrainerCallback):
 
 
 class StopOnRequest(TrainerCallback):
-    """SIGTERM: save, then stop after the step that is running. A second one stops at once."""
+    """SIGTERM or Ctrl-C: save, then stop after the step that is running. A second one stops at once."""
 
     def __init__(self) -> None:
         self.requested = False
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """However the block ends, the next SIGTERM is as before. Signals are heard in the main thread only."""
+        """However the block ends, the next signal is as before. Signals are heard in the main thread only."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL  # None: of a handler that was not set from Python
+        # None: of a handler that was not set from Python
+        before = {one: signal.getsignal(one) or signal.SIG_DFL for one in (signal.SIGTERM, signal.SIGINT)}
+        if before[signal.SIGINT] == signal.SIG_IGN:  # in a shell's background nobody's Ctrl-C is meant for it
+            del before[signal.SIGINT]
+
+        def as_before() -> None:
+            for one, handler in before.items():
+                signal.signal(one, handler)
 
         def ask(number: int, frame: FrameType | None) -> None:
             self.requested = True
-            signal.signal(signal.SIGTERM, before)
+            as_before()
 
-        signal.signal(signal.SIGTERM, ask)
+        for one in before:
+            signal.signal(one, ask)
         try:
             yield
         finally:
-            signal.signal(signal.SIGTERM, before)
+            as_before()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._agreed(args, state):

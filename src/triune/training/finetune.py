@@ -64,9 +64,10 @@ def finetune(job: Job, problem: Problem, recipe: FinetuneRecipe, out: Path, devi
         logits = _logits(model, problem.dev, problem, recipe, device) if math.isfinite(loss) else None
         if logits is None or not _are_finite(logits):  # the loss of a step comes before what the step does
             what = "the loss is not a finite number" if logits is None else "the weights give no finite numbers"
+            also = ", or scale the labels, if they are large" if problem.kind == "regression" else ""
             raise DivergedError(
                 f"{job.label} on {problem.task.title}, seed {job.seed}: {what} in epoch {epoch}; lower "
-                "optimizer.learning_rates"
+                f"optimizer.learning_rates{also}"
             )
         result = problem.evaluate(logits)
         history.append({"epoch": epoch, "train_loss": loss, "seconds": spent, **result.scores})

@@ -94,6 +94,7 @@ def run_matrix(matrix: Matrix, done: Callable[[Cell, Record, bool], object]) -> 
     for name, label, seed in product(matrix.tasks, matrix.models, matrix.seeds):
         if matrix.keeps(name, seed):
             refuse_others_model(matrix.out / name / label / f"seed-{seed}")  # now, and not after the training
+    _refuse_others_records(matrix, hashes)
     in_turn = matrix.engine.budget is not None
     of = _cell_count(matrix) if in_turn else None
     ready: list[Cell] = []
@@ -106,11 +107,26 @@ def run_matrix(matrix: Matrix, done: Callable[[Cell, Record, bool], object]) -> 
             run_missing(list(searches.values()), matrix.engine, done, of)
         recipes = _chosen(matrix, names, searches)
         ready += [
-            _cell(matrix, name, label, matrix.models[label], seed, recipe, hashes[name], f"seed-{seed}", f"seed {seed}")
+            _final_cell(matrix, name, label, seed, recipe, hashes[name])
             for seed in matrix.seeds
             for (name, label), recipe in recipes.items()
         ]
     run_missing(ready, matrix.engine, done, of)
+
+
+def _refuse_others_records(matrix: Matrix, hashes: dict[str, str]) -> None:
+    """Those of another recipe, model or data, at whichever rate: now, and not after the search that chooses it."""
+    for name, label, seed in product(matrix.tasks, matrix.models, matrix.seeds):
+        recipe = matrix.recipe_of(name)
+        possible = [recipe.at_rate(rate) for rate in recipe.search.learning_rates] or [recipe]
+        refused = []
+        for one in possible:
+            try:
+                finished(_final_cell(matrix, name, label, seed, one, hashes[name]))
+            except TriuneError as error:
+                refused.append(error)
+        if len(refused) == len(possible):
+            raise refused[0]
 
 
 def _check_attention(matrix: Matrix) -> None:
@@ -199,6 +215,10 @@ def _chosen(matrix: Matrix, names: list[str], searches: Searches) -> dict[tuple[
 
 def search_folder(rate: float, ending: str = "") -> str:
     return f"search-{rate:g}{ending}"
+
+
+def _final_cell(matrix: Matrix, name: str, label: str, seed: int, recipe: FinetuneRecipe, data_hash: str) -> Cell:
+    return _cell(matrix, name, label, matrix.models[label], seed, recipe, data_hash, f"seed-{seed}", f"seed {seed}")
 
 
 def _cell(

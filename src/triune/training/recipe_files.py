@@ -16,6 +16,7 @@ Number = float | int
 Parts = dict[str, type]
 _FOLDERS = (Path(__file__).parents[1] / "recipes", Path(__file__).parents[3] / "recipes")
 NOTHING = {dict: "{}", list: "[]"}
+LARGEST = 2**32  # of whole numbers: more cannot be meant, and what counts with them would fail in ways of its own
 
 
 def check_optimizer(part: Any) -> None:
@@ -87,6 +88,10 @@ def _build_part(name: str, part: type, values: Any, where: str) -> Any:
         if values[key] is None and hints[key] in NOTHING:
             raise TriuneError(f"recipe '{where}': '{name}.{key}' is null; for nothing write {NOTHING[hints[key]]}")
     values = {key: _number(value, hints[key]) for key, value in values.items()}
+    for key, value in values.items():
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, int) and abs(one) > LARGEST:
+                raise TriuneError(f"recipe '{where}': '{name}.{key}' is {one}, which is too large")
     try:
         return part(**values)
     except StrictDataclassError as error:
