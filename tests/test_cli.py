@@ -394,6 +394,28 @@ def test_a_reader_who_has_gone_is_no_mistake(tmp_path):
                 write("text")
 
 
+def test_a_folder_that_may_not_be_entered_is_one_line(tmp_path, monkeypatch):
+    from triune import TriuneError
+    from triune.files import write_text
+
+    def may_not(*_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", may_not)
+        patch.setattr("triune.files.tempfile.mkstemp", may_not)
+        with pytest.raises(TriuneError, match=r"cannot write '.*record.json': Permission denied"):
+            write_text(tmp_path / "record.json", "text")
+
+
+def test_a_link_to_itself_is_written_over(tmp_path):
+    from triune.files import write_text
+
+    (tmp_path / "loop").symlink_to("loop")
+    write_text(tmp_path / "loop", "text")
+    assert (tmp_path / "loop").read_text() == "text"
+
+
 def test_a_link_stays_one(tmp_path):
     from triune.files import write_text
 

@@ -1,6 +1,7 @@
 """Writing files so that a reader sees the old one or the new one, never a half."""
 
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,7 +25,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def why_not_written(path: Path, error: OSError) -> str:
     """In the words of the system, but where a file stands in place of a folder: there those only say that it exists."""
-    file = next((one for one in path.parents if one.is_file()), None)
+    file = next((one for one in path.parents if os.path.isfile(one)), None)  # Path.is_file may raise what this explains
     return error.strerror or one_line(error) if file is None else f"'{file}' is a file, not a folder"
 
 
@@ -85,12 +86,12 @@ def _whole_file(path: Path) -> Iterator[Callable[[bytes], object]]:
     A link stays one, and what is no file (a pipe, /dev/null, /dev/stdout) is written into: a rename would put a file in
     its place.
     """
-    if path.exists() and not (path.is_file() or path.is_dir()):
+    if _is_device_or_pipe(path):
         with _straight_into(path) as write_through:
             yield write_through
         return
     try:
-        path = path.resolve() if path.is_symlink() else path
+        path = Path(os.path.realpath(path)) if path.is_symlink() else path
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
@@ -115,6 +116,14 @@ def _whole_file(path: Path) -> Iterator[Callable[[bytes], object]]:
         with suppress(OSError):  # a full disk takes nothing of what waits to be written either
             file.close()
         Path(beside).unlink(missing_ok=True)  # it is gone already where all went well
+
+
+def _is_device_or_pipe(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # it is not there, or may not be looked at, which is said when it is written
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 @contextmanager

@@ -220,6 +220,15 @@ def test_a_folder_without_a_model_is_one_line(command, tmp_path):
     one_line(command("predict", tmp_path, "-", stdin="good\n"), "holds no model")
 
 
+def test_models_far_below_a_folder_are_not_looked_for(model, command, tmp_path):
+    """Nobody waits while a whole disk is searched."""
+    shutil.copytree(model, tmp_path / "a/b/c/d/model")
+    result = command("predict", tmp_path, "-", stdin="good\n")
+    one_line(result, "holds no model")
+    assert "below it does" not in result.stderr
+    one_line(command("predict", tmp_path / "a", "-", stdin="good\n"), f"'{tmp_path / 'a/b/c/d'}' below it does")
+
+
 def test_models_below_a_folder_are_named(model, command):
     seed = model.parent
     for folder in (seed.parent, seed.parent.parent):

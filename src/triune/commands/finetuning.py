@@ -1,5 +1,6 @@
 """Verbs that fine-tune, compare and use models on tasks."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -166,7 +167,7 @@ def predict(
         raise TriuneError(f"--out '{out}' would hold lines of JSON: give a name that ends in .jsonl")
     logging.disable_progress_bar()
     predictor = Predictor(model)
-    if out is not None and out.resolve() in Path(predictor.path).resolve().glob("*"):
+    if out is not None and os.path.realpath(out) in map(os.path.realpath, Path(predictor.path).glob("*")):
         raise TriuneError(f"--out '{out}' is a file of the model: give another one to write to")
     columns = predictor.columns
     columns[0] = text or columns[0]

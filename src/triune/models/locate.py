@@ -64,8 +64,10 @@ def model_folder(name: str) -> Path:
             return found
     if not folder.is_dir():
         raise TriuneError(f"there is no model folder '{name}'")
-    below = sorted(found.parent for found in folder.glob("**/model/config.json"))
-    hint = f"; '{below[0].parent}' below it does" if below else ""
+    # As deep as `triune finetune` puts them below its --out, and no deeper: this may be somebody's home.
+    below = (sorted(folder.glob(f"{depth}/{MODEL}/config.json")) for depth in ("*", "*/*", "*/*/*"))
+    nearest = next(filter(None, below), [])
+    hint = f"; '{nearest[0].parents[1]}' below it does" if nearest else ""
     raise TriuneError(f"'{name}' holds no model: neither config.json nor model/config.json is there{hint}")
 
 
